@@ -16,14 +16,8 @@ import (
 func TestBadObjects(t *testing.T) {
 	type testCase struct{ spec, want string }
 	cases := map[string]testCase{
-		"an unknown node": {
-			`{slots: [{name: a, requests: {cpu: 1}, nodeName: nowhere}]}`,
-			"Pending NodeUnknown  0/1",
-		},
-		"more than there is": {
-			`{slots: [{name: a, requests: {cpu: 5}, nodeName: n1}]}`,
-			"Pending InsufficientResource  0/1",
-		},
+		"an unknown node":    {`{slots: [{name: a, requests: {cpu: 1}, nodeName: nowhere}]}`, "Pending NodeUnknown  0/1"},
+		"more than there is": {`{slots: [{name: a, requests: {cpu: 5}, nodeName: n1}]}`, "Pending InsufficientResource  0/1"},
 		"what nobody has": {
 			`{slots: [{name: a, requests: {example.com/gpu: 1}, nodeName: n1}]}`,
 			"Pending InsufficientResource  0/1",

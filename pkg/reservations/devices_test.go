@@ -195,30 +195,16 @@ func TestDevicesAfterRestart(t *testing.T) {
 	}
 	plain := func(w *world) { w.create(newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))) }
 	cases := map[string]testCase{
-		"the same as before": {before: plain, want: []string{"a@n:n-1"}, free: []string{"n-0", "n-2"}},
-		"devices that come late": {
-			before: plain, late: true, want: []string{"a@n:n-0"}, free: []string{"n-1", "n-2"},
-		},
-		"a pod has the devices that it says are its own": {
-			before: plain, between: func(w *world) { boundClaiming(w, "p", "n-1", ledger.SlotRef{}) },
-			want: []string{"a@n:n-0"}, free: []string{"n-2"},
-		},
-		"others kept the devices that it says are its own": {
-			before: func(w *world) {
-				w.create(newReservation("older", time.Minute, keeping(slot("a", "n", 1000), ":")))
-				w.pass(time.Second)
-			},
-			between: func(w *world) { w.create(byServer()) }, want: []string{"a@n:n-0"}, free: []string{"n-2"},
-		},
-		"the same device twice": {
-			before: func(*world) {},
-			between: func(w *world) {
-				rsv := byServer()
-				rsv.Spec.Slots[0].Devices[0].Count, rsv.Spec.Slots[0].Devices[0].DeviceIDs = 2, []string{"n-1", "n-1"}
-				w.create(rsv)
-			},
-			want: []string{"a@n:n-0,n-1"}, free: []string{"n-2"},
-		},
+		"devices that come late": {before: plain, late: true, want: []string{"a@n:n-0"}, free: []string{"n-1", "n-2"}},
+		"others kept the devices that it says are its own": {before: func(w *world) {
+			w.create(newReservation("older", time.Minute, keeping(slot("a", "n", 1000), ":")))
+			w.pass(time.Second)
+		}, between: func(w *world) { w.create(byServer()) }, want: []string{"a@n:n-0"}, free: []string{"n-2"}},
+		"the same device twice": {before: func(*world) {}, between: func(w *world) {
+			rsv := byServer()
+			rsv.Spec.Slots[0].Devices[0].Count, rsv.Spec.Slots[0].Devices[0].DeviceIDs = 2, []string{"n-1", "n-1"}
+			w.create(rsv)
+		}, want: []string{"a@n:n-0,n-1"}, free: []string{"n-2"}},
 		"a consumer keeps those it was given": {
 			before: func(w *world) {
 				rsv := newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))

@@ -46,159 +46,108 @@ func TestLife(t *testing.T) {
 		held  []string // where these are not those that are shown as reserved
 	}
 	cases := map[string]testCase{
-		"placed when the gates let it pass": {
-			steps: func(w *world) {
-				w.policy.Set(gatestest.Limited("batch"))
-				w.create(charged())
-				require.Equal(w.t, "Pending NotGranted  0/3", w.shown("r"))
-				require.Len(w.t, w.refused, 1)
-				require.Nil(w.t, w.refused[0].said, "the ledger was not asked")
-				require.Contains(w.t, w.refused[0].why, "may not act for scheduler")
-				w.policy.Set(gatestest.Limited("batch", "alice"))
-				w.pass(passAgain + passPause)
-			},
-			want: "Available AllSlotsHeld n1 +1 0/3 a@n1=Reserved b@n2=Reserved c@n2=Reserved",
-		},
-		"a gate is asked before it is said that no node is large enough": {
-			steps: func(w *world) {
-				w.policy.Set(gatestest.Limited("batch"))
-				rsv := charged()
-				rsv.Spec.Slots[0].NodeName, rsv.Spec.Slots[0].Requests = "", corev1.ResourceList{"cpu": resource.MustParse("1k")}
-				w.create(rsv)
-			},
-			want: "Pending NotGranted  0/3",
-		},
-		"not given at a restart what a gate has refused": {
-			steps: func(w *world) {
-				w.policy.Set(gatestest.Limited("batch"))
-				rsv := charged()
-				rsv.Labels = map[string]string{convert.MadeByLabel: convert.MadeByReserve}
-				rsv.Status.Phase = v1alpha1.ReservationPending
-				w.create(rsv)
-				require.Equal(w.t, "Pending NotGranted  0/3", w.shown("r"))
-				w.stop()
-				w.comeBack()
-				w.settle()
-			},
-			want: "Pending NotGranted  0/3",
-		},
-		"given back what it had, whatever the gates say by now": {
-			steps: func(w *world) {
-				w.policy.Set(gatestest.Limited("batch", "alice"))
-				w.create(charged())
-				w.stop()
-				w.policy.Set(gatestest.Limited("batch"))
-				w.comeBack()
-				w.settle()
-			},
-			want: "Available AllSlotsHeld n1 +1 0/3 a@n1=Reserved b@n2=Reserved c@n2=Reserved",
-		},
-		"shared, and expired with a pod on it": {
-			steps: func(w *world) {
-				w.create(shared(v1alpha1.AllocateAligned))
-				w.bind("p", "n1", 500, slotRef("r", "a"))
-				w.pass(61 * time.Second)
-			},
-			want: "Expired Expired n1 1/1 a@n1=Consumed:p",
-		},
-		"its node is another one": {
-			steps: func(w *world) {
-				w.create(once("r", "n1"))
-				w.removeNode("n1")
-				w.addNode("n1", func(n *cluster.Node) { n.UID = "new" })
-			},
-			want: "Failed NodeGone n1 0/1 a@n1=Released",
-		},
-		"one of its nodes is gone": {
-			steps: func(w *world) {
-				w.create(gang())
-				w.removeNode("n1")
-			},
-			want: "Failed NodeGone n1 +1 0/3 a@n1=Released b@n2=Released c@n2=Released",
-		},
-		"a node of a slot used up does not matter": {
-			steps: func(w *world) {
-				w.create(gang())
-				w.bind("p", "n1", 1000, slotRef("r", "a"))
-				w.removeNode("n1")
-			},
-			want: "Available AllSlotsHeld n1 +1 1/3 a@n1=Consumed:p b@n2=Reserved c@n2=Reserved",
-		},
-		"another one's pod takes less than was kept for it": {
-			steps: func(w *world) {
-				w.create(once("first", "n1"))
-				w.create(once("r", "n1"))
-				require.Equal(w.t, "Pending InsufficientResource  0/1", w.shown("r"))
-				w.bind("p", "n1", 1000, slotRef("first", "a"))
-			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved",
-		},
-		"preempted as a whole": {
-			steps: func(w *world) {
-				rsv := newReservation("r", time.Minute, slot("a", "n1", 3000), slot("b", "n2", 3000))
-				rsv.Spec.Preemptible = true
-				w.create(rsv)
-				require.True(w.t, w.bindPod(ledger.Placement{
-					Pod: podRef("p"), Node: "n1", Request: request(3000), Priority: 10, Preempt: true,
-				}))
-			},
-			want: "Preempted Preempted n1 +1 0/2 a@n1=Released b@n2=Released",
-		},
-		"its pod is gone": {
-			steps: func(w *world) {
-				w.create(forPod(once("r", "n1"), "uid-of-p"))
-				w.deletePod("p")
-			},
-			want: "Failed AllSlotsReleased n1 0/1 a@n1=Released",
-		},
-		"its pod was gone before": {
-			steps: func(w *world) {
-				w.deletePod("p")
-				w.create(forPod(once("r", "n1"), "uid-of-p"))
-			},
-			want: "Failed PodGone  0/1",
-		},
-		"its pod has capacity in another reservation": {
-			steps: func(w *world) {
-				w.create(forPod(once("first", "n1"), ""))
-				second := newReservation("r", time.Minute, slot("x", "n2", 1000), slot("y", "n1", 3000))
-				second.Spec.Slots[1].Pod = &v1alpha1.PodReference{Name: "p"}
-				w.create(second)
-			},
-			want: "Pending PodReservedAlready  0/2",
-		},
-		"no ttl": {
-			steps: func(w *world) {
-				rsv := once("r", "n1")
-				rsv.Spec.TTL = nil
-				w.create(rsv)
-				status := w.get("r").Status
-				require.Equal(w.t, defaultTTL, status.ExpiresAt.Sub(status.AvailableAt.Time))
-				require.Equal(w.t, status.AvailableAt.Time, w.ledger.ReservationSlots(testNamespace, "r")[0].AvailableAt)
-			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved",
-		},
-		"ended by hand": {
-			steps: func(w *world) {
-				w.create(once("r", "n1"))
-				w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Status.Phase = v1alpha1.ReservationExpired })
-			},
-			want: "Expired Expired n1 0/1 a@n1=Reserved", held: []string{},
-		},
-		"a status in disorder is written anew": {
-			steps: func(w *world) {
-				w.create(once("r", "n1"))
-				w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Status.Slots, rsv.Status.Phase = nil, "" })
-			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved",
-		},
-		"kept by a finalizer only": {
-			steps: func(w *world) {
-				w.create(once("r", "n1"))
-				w.change("r", func(rsv *v1alpha1.Reservation) { rsv.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
-			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{},
-		},
+		"placed when the gates let it pass": {steps: func(w *world) {
+			w.policy.Set(gatestest.Limited("batch"))
+			w.create(charged())
+			require.Equal(w.t, "Pending NotGranted  0/3", w.shown("r"))
+			require.Len(w.t, w.refused, 1)
+			require.Nil(w.t, w.refused[0].said, "the ledger was not asked")
+			require.Contains(w.t, w.refused[0].why, "may not act for scheduler")
+			w.policy.Set(gatestest.Limited("batch", "alice"))
+			w.pass(passAgain + passPause)
+		}, want: "Available AllSlotsHeld n1 +1 0/3 a@n1=Reserved b@n2=Reserved c@n2=Reserved"},
+		"a gate is asked before it is said that no node is large enough": {steps: func(w *world) {
+			w.policy.Set(gatestest.Limited("batch"))
+			rsv := charged()
+			rsv.Spec.Slots[0].NodeName, rsv.Spec.Slots[0].Requests = "", corev1.ResourceList{"cpu": resource.MustParse("1k")}
+			w.create(rsv)
+		}, want: "Pending NotGranted  0/3"},
+		"not given at a restart what a gate has refused": {steps: func(w *world) {
+			w.policy.Set(gatestest.Limited("batch"))
+			rsv := charged()
+			rsv.Labels = map[string]string{convert.MadeByLabel: convert.MadeByReserve}
+			rsv.Status.Phase = v1alpha1.ReservationPending
+			w.create(rsv)
+			require.Equal(w.t, "Pending NotGranted  0/3", w.shown("r"))
+			w.stop()
+			w.comeBack()
+			w.settle()
+		}, want: "Pending NotGranted  0/3"},
+		"given back what it had, whatever the gates say by now": {steps: func(w *world) {
+			w.policy.Set(gatestest.Limited("batch", "alice"))
+			w.create(charged())
+			w.stop()
+			w.policy.Set(gatestest.Limited("batch"))
+			w.comeBack()
+			w.settle()
+		}, want: "Available AllSlotsHeld n1 +1 0/3 a@n1=Reserved b@n2=Reserved c@n2=Reserved"},
+		"shared, and expired with a pod on it": {steps: func(w *world) {
+			w.create(shared(v1alpha1.AllocateAligned))
+			w.bind("p", "n1", 500, slotRef("r", "a"))
+			w.pass(61 * time.Second)
+		}, want: "Expired Expired n1 1/1 a@n1=Consumed:p"},
+		"its node is another one": {steps: func(w *world) {
+			w.create(once("r", "n1"))
+			w.removeNode("n1")
+			w.addNode("n1", func(n *cluster.Node) { n.UID = "new" })
+		}, want: "Failed NodeGone n1 0/1 a@n1=Released"},
+		"one of its nodes is gone": {steps: func(w *world) {
+			w.create(gang())
+			w.removeNode("n1")
+		}, want: "Failed NodeGone n1 +1 0/3 a@n1=Released b@n2=Released c@n2=Released"},
+		"a node of a slot used up does not matter": {steps: func(w *world) {
+			w.create(gang())
+			w.bind("p", "n1", 1000, slotRef("r", "a"))
+			w.removeNode("n1")
+		}, want: "Available AllSlotsHeld n1 +1 1/3 a@n1=Consumed:p b@n2=Reserved c@n2=Reserved"},
+		"another one's pod takes less than was kept for it": {steps: func(w *world) {
+			w.create(once("first", "n1"))
+			w.create(once("r", "n1"))
+			require.Equal(w.t, "Pending InsufficientResource  0/1", w.shown("r"))
+			w.bind("p", "n1", 1000, slotRef("first", "a"))
+		}, want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved"},
+		"preempted as a whole": {steps: func(w *world) {
+			rsv := newReservation("r", time.Minute, slot("a", "n1", 3000), slot("b", "n2", 3000))
+			rsv.Spec.Preemptible = true
+			w.create(rsv)
+			require.True(w.t, w.bindPod(ledger.Placement{
+				Pod: podRef("p"), Node: "n1", Request: request(3000), Priority: 10, Preempt: true,
+			}))
+		}, want: "Preempted Preempted n1 +1 0/2 a@n1=Released b@n2=Released"},
+		"its pod is gone": {steps: func(w *world) {
+			w.create(forPod(once("r", "n1"), "uid-of-p"))
+			w.deletePod("p")
+		}, want: "Failed AllSlotsReleased n1 0/1 a@n1=Released"},
+		"its pod was gone before": {steps: func(w *world) {
+			w.deletePod("p")
+			w.create(forPod(once("r", "n1"), "uid-of-p"))
+		}, want: "Failed PodGone  0/1"},
+		"its pod has capacity in another reservation": {steps: func(w *world) {
+			w.create(forPod(once("first", "n1"), ""))
+			second := newReservation("r", time.Minute, slot("x", "n2", 1000), slot("y", "n1", 3000))
+			second.Spec.Slots[1].Pod = &v1alpha1.PodReference{Name: "p"}
+			w.create(second)
+		}, want: "Pending PodReservedAlready  0/2"},
+		"no ttl": {steps: func(w *world) {
+			rsv := once("r", "n1")
+			rsv.Spec.TTL = nil
+			w.create(rsv)
+			status := w.get("r").Status
+			require.Equal(w.t, defaultTTL, status.ExpiresAt.Sub(status.AvailableAt.Time))
+			require.Equal(w.t, status.AvailableAt.Time, w.ledger.ReservationSlots(testNamespace, "r")[0].AvailableAt)
+		}, want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved"},
+		"ended by hand": {steps: func(w *world) {
+			w.create(once("r", "n1"))
+			w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Status.Phase = v1alpha1.ReservationExpired })
+		}, want: "Expired Expired n1 0/1 a@n1=Reserved", held: []string{}},
+		"a status in disorder is written anew": {steps: func(w *world) {
+			w.create(once("r", "n1"))
+			w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Status.Slots, rsv.Status.Phase = nil, "" })
+		}, want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved"},
+		"kept by a finalizer only": {steps: func(w *world) {
+			w.create(once("r", "n1"))
+			w.change("r", func(rsv *v1alpha1.Reservation) { rsv.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+		}, want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{}},
 	}
 	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
 		w := newWorld(t, "n1", "n2")
@@ -270,41 +219,37 @@ func TestConsumersAreMatchedWhileTheyCan(t *testing.T) {
 	})
 }
 
-func TestWithoutDefinition(t *testing.T) {
+// noticed is how soon it has to be noticed that the definition came or went.
+const noticed = 30 * time.Second
+
+// TestDefinitionComesAndGoes installs the definition, uninstalls it, with which its objects go, and installs it again.
+func TestDefinitionComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := makeWorld(t)
 		w.served.Store(false)
 		w.start()
-		assert.True(t, w.c.Ready.IsOpen(), "the server works without reservations")
-		assert.False(t, w.c.Serving())
-		w.served.Store(true)
-		w.pass(noticed)
+		without := func() {
+			assert.False(t, w.c.Serving(), "nobody may write objects")
+			assert.True(t, w.c.Ready.IsOpen(), "the server works without reservations")
+			assert.False(t, w.c.Known(testNamespace, "r"))
+			assert.Empty(t, w.held("r"))
+		}
+		install := func(is bool) {
+			w.served.Store(is)
+			w.pass(noticed)
+		}
+		without()
+		install(true)
 		assert.True(t, w.c.Serving())
 		w.addNode("n1")
-		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
-		assert.Equal(t, "Available AllSlotsHeld n1 0/1 a@n1=Reserved", w.shown("r"))
-	})
-}
-
-// noticed is how soon it has to be noticed that the definition came or went.
-const noticed = 30 * time.Second
-
-// TestDefinitionGoesAndComesBack uninstalls the definition, with which its objects go.
-func TestDefinitionGoesAndComesBack(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
 		w.create(newReservation("r", time.Hour, slot("a", "n1", 1000)))
+		assert.Equal(t, "Available AllSlotsHeld n1 0/1 a@n1=Reserved", w.shown("r"))
 		require.Equal(t, []string{"a@n1"}, w.held("r"))
-		w.served.Store(false)
-		w.pass(noticed)
-		assert.False(t, w.c.Serving(), "nobody may write objects")
-		assert.True(t, w.c.Ready.IsOpen(), "the server works without reservations")
-		assert.False(t, w.c.Known(testNamespace, "r"))
-		assert.Empty(t, w.held("r"))
+		install(false)
+		without()
 		require.NoError(t, w.client.GlobalreserveV1alpha1().Reservations(testNamespace).
 			Delete(w.ctx(), "r", metav1.DeleteOptions{}))
-
-		w.served.Store(true)
-		w.pass(noticed)
+		install(true)
 		assert.True(t, w.c.Serving())
 		w.create(newReservation("new", time.Hour, slot("a", "n1", 1000)))
 		assert.Equal(t, []string{"a@n1"}, w.held("new"))

@@ -33,77 +33,53 @@ func TestMadeByServer(t *testing.T) {
 		held  []string // where these are not those that are shown as reserved
 	}
 	cases := map[string]testCase{
-		"available since its creation": {
-			steps: func(w *world) {
-				w.create(place(w, time.Minute))
-				rsv := w.get("r")
-				require.Equal(w.t, rsv.CreationTimestamp.Time, rsv.Status.AvailableAt.Time)
-				require.Equal(w.t, rsv.CreationTimestamp.Add(time.Minute), rsv.Status.ExpiresAt.Time)
-				require.Equal(w.t, rsv.Status.ExpiresAt.Time, w.ledger.ReservationSlots(testNamespace, "r")[0].Deadline)
-			},
-			want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved",
-		},
-		"used before the watch tells": {
-			steps: func(w *world) {
-				rsv := place(w, time.Minute)
-				w.bind("p", "n1", 1000)
-				w.create(rsv)
-			},
-			want: "Available AllSlotsHeld n1 1/2 a@n1=Consumed:p b@n1=Reserved",
-		},
-		"used before the watch tells, and a server that decided before says that it waits": {
-			steps: func(w *world) {
-				rsv := place(w, time.Minute)
-				rsv.Status.Phase = v1alpha1.ReservationPending
-				w.bind("p", "n1", 1000)
-				w.create(rsv)
-			},
-			want: "Available AllSlotsHeld n1 1/2 a@n1=Consumed:p b@n1=Reserved",
-		},
-		"used up before the watch tells": {
-			steps: func(w *world) {
-				rsv := place(w, time.Minute)
-				w.bind("p", "n1", 1000)
-				w.bind("q", "n1", 1000)
-				w.create(rsv)
-			},
-			want: "deleted",
-		},
-		"given back before the watch tells": {
-			steps: func(w *world) {
-				rsv := place(w, time.Minute)
-				w.ledger.ReleaseSlots(testNamespace, "r")
-				w.create(rsv)
-			},
-			want: "deleted",
-		},
-		"the label alone, until its ttl is over": {
-			steps: func(w *world) {
-				w.create(madeBy(newReservation("r", time.Minute, slot("a", "n1", 5000)), convert.MadeByReserve))
-				require.Equal(w.t, "Pending InsufficientResource  0/1", w.shown("r"), "the label holds nothing")
-				w.pass(2 * time.Minute)
-			},
-			want: "deleted",
-		},
-		"the label alone, and there is capacity": {
-			steps: func(w *world) {
-				w.create(madeBy(newReservation("r", time.Minute, slot("a", "n1", 1000)), convert.MadeByReserve))
-			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved",
-		},
-		"deleted, while its name is used again": {
-			steps: func(w *world) {
-				rsv := place(w, time.Minute)
-				w.create(rsv)
-				w.ledger.ReleaseSlots(testNamespace, "r") // given back, ...
-				place(w, time.Minute)                     // ... reserved again, and only then the watch reports the deletion
-				objects := w.client.GlobalreserveV1alpha1().Reservations(testNamespace)
-				if err := objects.Delete(w.ctx(), "r", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
-					assert.NoError(w.t, err) // else the controller was sooner
-				}
-			},
-			want: "deleted", held: []string{"a@n1", "b@n1"},
-		},
+		"available since its creation": {steps: func(w *world) {
+			w.create(place(w, time.Minute))
+			rsv := w.get("r")
+			require.Equal(w.t, rsv.CreationTimestamp.Time, rsv.Status.AvailableAt.Time)
+			require.Equal(w.t, rsv.CreationTimestamp.Add(time.Minute), rsv.Status.ExpiresAt.Time)
+			require.Equal(w.t, rsv.Status.ExpiresAt.Time, w.ledger.ReservationSlots(testNamespace, "r")[0].Deadline)
+		}, want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved"},
+		"used before the watch tells": {steps: func(w *world) {
+			rsv := place(w, time.Minute)
+			w.bind("p", "n1", 1000)
+			w.create(rsv)
+		}, want: "Available AllSlotsHeld n1 1/2 a@n1=Consumed:p b@n1=Reserved"},
+		"used before the watch tells, and a server that decided before says that it waits": {steps: func(w *world) {
+			rsv := place(w, time.Minute)
+			rsv.Status.Phase = v1alpha1.ReservationPending
+			w.bind("p", "n1", 1000)
+			w.create(rsv)
+		}, want: "Available AllSlotsHeld n1 1/2 a@n1=Consumed:p b@n1=Reserved"},
+		"used up before the watch tells": {steps: func(w *world) {
+			rsv := place(w, time.Minute)
+			w.bind("p", "n1", 1000)
+			w.bind("q", "n1", 1000)
+			w.create(rsv)
+		}, want: "deleted"},
+		"given back before the watch tells": {steps: func(w *world) {
+			rsv := place(w, time.Minute)
+			w.ledger.ReleaseSlots(testNamespace, "r")
+			w.create(rsv)
+		}, want: "deleted"},
+		"the label alone, until its ttl is over": {steps: func(w *world) {
+			w.create(madeBy(newReservation("r", time.Minute, slot("a", "n1", 5000)), convert.MadeByReserve))
+			require.Equal(w.t, "Pending InsufficientResource  0/1", w.shown("r"), "the label holds nothing")
+			w.pass(2 * time.Minute)
+		}, want: "deleted"},
+		"the label alone, and there is capacity": {steps: func(w *world) {
+			w.create(madeBy(newReservation("r", time.Minute, slot("a", "n1", 1000)), convert.MadeByReserve))
+		}, want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved"},
+		"deleted, while its name is used again": {steps: func(w *world) {
+			rsv := place(w, time.Minute)
+			w.create(rsv)
+			w.ledger.ReleaseSlots(testNamespace, "r") // given back, ...
+			place(w, time.Minute)                     // ... reserved again, and only then the watch reports the deletion
+			objects := w.client.GlobalreserveV1alpha1().Reservations(testNamespace)
+			if err := objects.Delete(w.ctx(), "r", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+				assert.NoError(w.t, err) // else the controller was sooner
+			}
+		}, want: "deleted", held: []string{"a@n1", "b@n1"}},
 	}
 	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
 		w := newWorld(t, "n1", "n2")

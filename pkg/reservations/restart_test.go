@@ -72,94 +72,61 @@ func TestRestart(t *testing.T) {
 			before: granted, between: func(w *world) { bound(w, "p", "n1", 500, slotRef("r", "b")) },
 			want: "Available AllSlotsHeld n1 1/2 a@n1=Reserved b@n1=Consumed:p",
 		},
-		"all slots were used": {
-			before: granted,
-			between: func(w *world) {
-				bound(w, "p", "n1", 500, slotRef("r", "b"))
-				bound(w, "q", "n1", 500, slotRef("r", "a"))
-			},
-			want: "Succeeded Succeeded n1 2/2 a@n1=Consumed:q b@n1=Consumed:p",
-		},
-		"made anew while a pod of the first one runs": {
-			before: func(w *world) {
-				w.create(forAll("1", v1alpha1.AllocateOnce))
-				w.bind("p", "n1", 1000, slotRef("r", "a"))
-				require.Equal(w.t, "Succeeded Succeeded n1 1/1 a@n1=Consumed:p", w.shown("r"))
-				w.delete("r")
-				w.create(forAll("2", v1alpha1.AllocateOnce))
-			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved",
-		},
-		"made anew while a pod shares the first one": {
-			before: func(w *world) {
-				w.create(forAll("1", v1alpha1.AllocateAligned))
-				w.bind("p", "n1", 500, slotRef("r", "a"))
-				w.delete("r")
-				w.create(forAll("2", v1alpha1.AllocateAligned))
-			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved",
-		},
-		"shared by a pod": {
-			before: func(w *world) {
-				w.create(forAll("1", v1alpha1.AllocateAligned))
-				w.bind("p", "n1", 500, slotRef("r", "a"))
-			},
-			want: "Available AllSlotsHeld n1 1/1 a@n1=Consumed:p", held: []string{"a@n1"},
-		},
+		"all slots were used": {before: granted, between: func(w *world) {
+			bound(w, "p", "n1", 500, slotRef("r", "b"))
+			bound(w, "q", "n1", 500, slotRef("r", "a"))
+		}, want: "Succeeded Succeeded n1 2/2 a@n1=Consumed:q b@n1=Consumed:p"},
+		"made anew while a pod of the first one runs": {before: func(w *world) {
+			w.create(forAll("1", v1alpha1.AllocateOnce))
+			w.bind("p", "n1", 1000, slotRef("r", "a"))
+			require.Equal(w.t, "Succeeded Succeeded n1 1/1 a@n1=Consumed:p", w.shown("r"))
+			w.delete("r")
+			w.create(forAll("2", v1alpha1.AllocateOnce))
+		}, want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved"},
+		"made anew while a pod shares the first one": {before: func(w *world) {
+			w.create(forAll("1", v1alpha1.AllocateAligned))
+			w.bind("p", "n1", 500, slotRef("r", "a"))
+			w.delete("r")
+			w.create(forAll("2", v1alpha1.AllocateAligned))
+		}, want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved"},
+		"shared by a pod": {before: func(w *world) {
+			w.create(forAll("1", v1alpha1.AllocateAligned))
+			w.bind("p", "n1", 500, slotRef("r", "a"))
+		}, want: "Available AllSlotsHeld n1 1/1 a@n1=Consumed:p", held: []string{"a@n1"}},
 		"a pod that is on another node used nothing": {
 			before: granted, between: func(w *world) { bound(w, "p", "n2", 500, slotRef("r", "b")) }, want: whole,
 		},
 		"expired meanwhile": {before: granted, between: func(w *world) { w.pass(2 * time.Minute) }, want: expired},
-		"extended meanwhile": {
-			before: granted,
-			between: func(w *world) {
-				w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Spec.TTL.Duration = time.Hour })
-				w.pass(2 * time.Minute)
-			},
-			want: whole,
-		},
-		"expires after the restart": {
-			before: granted, after: func(w *world) { w.pass(2 * time.Minute) }, want: expired,
-		},
-		"its node is another one now": {
-			before: granted,
-			between: func(w *world) {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				w.nodes["n1"] = &cluster.Node{Name: "n1", UID: "new"}
-			},
-			want: "Failed NodeGone n1 0/2 a@n1=Released b@n1=Released",
-		},
-		"its node is gone, and nothing says which one it was": {
-			before: granted,
-			between: func(w *world) {
-				w.change("r", func(rsv *v1alpha1.Reservation) {
-					rsv.Status.Slots[0].NodeUID, rsv.Status.Slots[1].NodeUID = "", ""
-				})
-				delete(w.nodes, "n1")
-			},
-			want: "Pending NodeUnknown  0/2",
-		},
-		"made by the server, and nothing written yet": {
-			between: func(w *world) {
-				bound(w, "p", "", 0, ledger.SlotRef{})
-				w.create(made())
-			},
-			want: "Available AllSlotsHeld n1 +1 0/2 a@n1=Reserved b@n2=Reserved",
-		},
+		"extended meanwhile": {before: granted, between: func(w *world) {
+			w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Spec.TTL.Duration = time.Hour })
+			w.pass(2 * time.Minute)
+		}, want: whole},
+		"expires after the restart": {before: granted, after: func(w *world) { w.pass(2 * time.Minute) }, want: expired},
+		"its node is another one now": {before: granted, between: func(w *world) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.nodes["n1"] = &cluster.Node{Name: "n1", UID: "new"}
+		}, want: "Failed NodeGone n1 0/2 a@n1=Released b@n1=Released"},
+		"its node is gone, and nothing says which one it was": {before: granted, between: func(w *world) {
+			w.change("r", func(rsv *v1alpha1.Reservation) {
+				rsv.Status.Slots[0].NodeUID, rsv.Status.Slots[1].NodeUID = "", ""
+			})
+			delete(w.nodes, "n1")
+		}, want: "Pending NodeUnknown  0/2"},
+		"made by the server, and nothing written yet": {between: func(w *world) {
+			bound(w, "p", "", 0, ledger.SlotRef{})
+			w.create(made())
+		}, want: "Available AllSlotsHeld n1 +1 0/2 a@n1=Reserved b@n2=Reserved"},
 		"made by the server, and its pod is gone": {
 			between: func(w *world) { w.create(made()) },
 			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Released b@n2=Reserved",
 		},
-		"made by the server, and one that did not decide any more said that it waits": {
-			between: func(w *world) {
-				rsv := made()
-				rsv.Status.Phase = v1alpha1.ReservationPending
-				w.create(rsv)
-				bound(w, "p", "n1", 1000, ledger.SlotRef{})
-			},
-			want: "Available AllSlotsHeld n1 +1 1/2 a@n1=Consumed:p b@n2=Reserved",
-		},
+		"made by the server, and one that did not decide any more said that it waits": {between: func(w *world) {
+			rsv := made()
+			rsv.Status.Phase = v1alpha1.ReservationPending
+			w.create(rsv)
+			bound(w, "p", "n1", 1000, ledger.SlotRef{})
+		}, want: "Available AllSlotsHeld n1 +1 1/2 a@n1=Consumed:p b@n2=Reserved"},
 		"made by the server for a pod that did not exist, and came meanwhile": {
 			between: func(w *world) { w.create(podToCome("")); comes(w, "forger") },
 			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Reserved b@n2=Reserved",
@@ -177,13 +144,10 @@ func TestRestart(t *testing.T) {
 			after: func(w *world) { w.deletePod("q"); w.pass(time.Second) },
 			want:  "Available AllSlotsHeld n1 +1 0/2 a@n1=Released b@n2=Reserved",
 		},
-		"a slot given back stays given back": {
-			before: func(w *world) {
-				w.create(gang(time.Minute))
-				require.NoError(w.t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}))
-			},
-			want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved",
-		},
+		"a slot given back stays given back": {before: func(w *world) {
+			w.create(gang(time.Minute))
+			require.NoError(w.t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}))
+		}, want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved"},
 		"a slot given back stays given back while the others wait": {
 			before: func(w *world) {
 				w.create(gang(time.Minute))
@@ -213,14 +177,11 @@ func TestRestart(t *testing.T) {
 			between: func(w *world) { bound(w, "p", "n1", 3000, ledger.SlotRef{}) },
 			want:    "Available AllSlotsHeld n2 0/1 a@n2=Reserved",
 		},
-		"made by the server, and over while its capacity is taken": {
-			between: func(w *world) {
-				bound(w, "p", "", 0, ledger.SlotRef{})
-				bound(w, "q", "n1", 3500, ledger.SlotRef{})
-				w.create(made())
-			},
-			after: func(w *world) { w.pass(2 * time.Minute) }, want: "deleted",
-		},
+		"made by the server, and over while its capacity is taken": {between: func(w *world) {
+			bound(w, "p", "", 0, ledger.SlotRef{})
+			bound(w, "q", "n1", 3500, ledger.SlotRef{})
+			w.create(made())
+		}, after: func(w *world) { w.pass(2 * time.Minute) }, want: "deleted"},
 		"some pods run, and the capacity for the others was taken": {
 			before: func(w *world) {
 				w.create(gang(time.Minute))
@@ -229,9 +190,7 @@ func TestRestart(t *testing.T) {
 			between: func(w *world) { bound(w, "q", "n1", 2500, ledger.SlotRef{}) },
 			want:    "Failed CapacityLost n1 1/2 a@n1=Consumed:p b@n1=Released",
 		},
-		"its node was cordoned meanwhile": {
-			before: granted, between: func(w *world) { w.cordoned.Store(true) }, want: whole,
-		},
+		"its node was cordoned meanwhile": {before: granted, between: func(w *world) { w.cordoned.Store(true) }, want: whole},
 		"a status that lost its slots": {
 			before:  granted,
 			between: func(w *world) { w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Status.Slots = nil }) },

@@ -73,9 +73,7 @@ func TestSlotDevicesThatMakeNoSense(t *testing.T) {
 			a: []v1alpha1.SlotDevices{gpus("c", 1)}, b: []v1alpha1.SlotDevices{gpus("c", 1)},
 			want: "slot b: claim c is that of slot a already",
 		},
-		"a claim twice": {
-			a: []v1alpha1.SlotDevices{gpus("c", 1), gpus("c", 1)}, want: "slot a: claim c is named twice",
-		},
+		"a claim twice": {a: []v1alpha1.SlotDevices{gpus("c", 1), gpus("c", 1)}, want: "slot a: claim c is named twice"},
 		"deviceIDs of a person": {
 			a:    changed("c", func(d *v1alpha1.SlotDevices) { d.DeviceIDs = []string{"x"} }),
 			want: "slot a: deviceIDs are written by the server",

@@ -288,14 +288,12 @@ func TestNamesThatAreTaken(t *testing.T) {
 		"known before": {
 			func(w *world) { w.taken["p"] = true }, []string{suffix}, []string{"ns/" + suffix + "/deleted-pod"}, 0,
 		},
-		"by a slot": {
-			func(w *world) {
-				w.ledger.ObserveSlot(ledger.Slot{
-					Ref: ledger.SlotRef{Namespace: "ns", Name: "p", Slot: "x"}, Node: "n",
-					Request: pod("p", nil).Request,
-				})
-			}, []string{suffix}, []string{"ns/p/x", "ns/" + suffix + "/deleted-pod"}, 0,
-		},
+		"by a slot": {func(w *world) {
+			w.ledger.ObserveSlot(ledger.Slot{
+				Ref: ledger.SlotRef{Namespace: "ns", Name: "p", Slot: "x"}, Node: "n",
+				Request: pod("p", nil).Request,
+			})
+		}, []string{suffix}, []string{"ns/p/x", "ns/" + suffix + "/deleted-pod"}, 0},
 		"found when it is created": {
 			func(w *world) { w.write("p") }, []string{"p", suffix}, []string{"ns/" + suffix + "/deleted-pod"}, 0,
 		},

@@ -50,8 +50,7 @@ func TestTakeOver(t *testing.T) {
 		"its Deployment asks": {pod: pod("a", ofDeployment), want: []string{"ns/a/deleted-pod"}},
 		"it asks for nothing": {pod: pod("a", func(p *cluster.Pod) { p.Annotations = nil })},
 		"it was long ago":     {pod: pod("a", nil), after: missedFor + time.Second},
-		"the server before this decided for long": {pod: pod("a", nil), after: 10 * time.Second, led: overlap +
-			time.Second},
+		"the server before this decided for long": {pod: pod("a", nil), after: 10 * time.Second, led: overlap + time.Second},
 		"the server before this decided for an instant": {
 			pod: pod("a", nil), after: 10 * time.Second, led: overlap, want: []string{"ns/a/deleted-pod"},
 		},

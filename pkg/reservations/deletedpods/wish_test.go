@@ -32,9 +32,7 @@ func TestWishOf(t *testing.T) {
 		"both ask":                         {pod: yes, deployment: yes, want: &wish{}},
 		"the pod asks, Deployment refuses": {pod: yes, deployment: no, want: &wish{}},
 		"the pod refuses, Deployment asks": {pod: no, deployment: yes},
-		"the Deployment asks, pod's ttl": {
-			pod: unset, deployment: yes, want: &wish{ttls: []string{"1m"}},
-		},
+		"the Deployment asks, pod's ttl":   {pod: unset, deployment: yes, want: &wish{ttls: []string{"1m"}}},
 		"both have a ttl": {
 			pod: unset, deployment: &cluster.Annotations{Keep: cluster.KeepYes, TTL: "2m"},
 			want: &wish{ttls: []string{"1m", "2m"}},
