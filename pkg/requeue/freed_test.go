@@ -74,17 +74,14 @@ func TestWhatWakesPods(t *testing.T) {
 		"bound elsewhere": {
 			before: reserved, event: func(w *world) { w.observeBound(holder(w), "b") }, woken: waiting,
 		},
-		"a bind failed that used a slot": {
-			before: func(w *world) {
-				w.match("waiting", "holder")
-				w.keep("a", 4000)
-				bind(w, holder(w), testSlot)
-				w.observeBound(w.pod("filler", "4", 0), "b")
-				w.refuse(w.pod("waiting", "4", 0))
-				w.refuse(w.pod("stranger", "4", 0))
-			},
-			event: func(w *world) { w.ledger.BindFailed(holder(w).Ref, "a") }, woken: waiting,
-		},
+		"a bind failed that used a slot": {before: func(w *world) {
+			w.match("waiting", "holder")
+			w.keep("a", 4000)
+			bind(w, holder(w), testSlot)
+			w.observeBound(w.pod("filler", "4", 0), "b")
+			w.refuse(w.pod("waiting", "4", 0))
+			w.refuse(w.pod("stranger", "4", 0))
+		}, event: func(w *world) { w.ledger.BindFailed(holder(w).Ref, "a") }, woken: waiting},
 		// It becomes known who may use a slot after the slot is: by then the pods have been refused.
 		"a slot is matched later": {
 			before: func(w *world) {
@@ -102,24 +99,18 @@ func TestWhatWakesPods(t *testing.T) {
 			},
 			woken: waiting,
 		},
-		"a nomination lapses": {
-			before: func(w *world) {
-				p, waits := w.pod("holder", "4", 10), w.pod("waiting", "1", 0)
-				w.observeBound(w.pod("low", "2", 0), "a")
-				nominated := p.Placement("a")
-				require.True(w.t, w.ledger.Nominate(&nominated, time.Now().Add(time.Hour)))
-				w.refuse(waits, "a")
-			},
-			event: func(w *world) { w.ledger.RemovePod(holder(w).Ref, 2) }, woken: waiting,
-		},
+		"a nomination lapses": {before: func(w *world) {
+			p, waits := w.pod("holder", "4", 10), w.pod("waiting", "1", 0)
+			w.observeBound(w.pod("low", "2", 0), "a")
+			nominated := p.Placement("a")
+			require.True(w.t, w.ledger.Nominate(&nominated, time.Now().Add(time.Hour)))
+			w.refuse(waits, "a")
+		}, event: func(w *world) { w.ledger.RemovePod(holder(w).Ref, 2) }, woken: waiting},
 		"its own node is gone": {before: own, event: func(w *world) { w.ledger.RemoveNode("a") }, woken: []string{"p"}},
-		"its own node is full": {
-			before: func(w *world) {
-				own(w)
-				w.observeBound(w.pod("unasked", "4", 0), "a")
-			},
-			event: func(w *world) { w.unreserve(w.pod("p", "4", 0), "a") }, woken: []string{"p"},
-		},
+		"its own node is full": {before: func(w *world) {
+			own(w)
+			w.observeBound(w.pod("unasked", "4", 0), "a")
+		}, event: func(w *world) { w.unreserve(w.pod("p", "4", 0), "a") }, woken: []string{"p"}},
 		// A pod's deletion reaches kube-scheduler by its own watch: only pods that were refused just before the ledger knew
 		// of it may have asked too early.
 		"a bound pod goes": {
@@ -142,25 +133,17 @@ func TestWhatWakesPods(t *testing.T) {
 		"a bound pod goes, by a slow watch": {
 			before: boundFor, wait: 7500 * time.Millisecond, event: goes, within: announcedDelay, woken: waiting,
 		},
-		"a bound pod goes while the watch is broken": {
-			before: boundFor,
-			event: func(w *world) {
-				w.CatchUp(w.ledger.Revision())
-				advance(catchUp - time.Second)
-				goes(w)
-			},
-			within: announcedDelay, woken: waiting,
-		},
-		"a list tells that a bound pod went": {
-			before: boundFor,
-			event: func(w *world) {
-				since := w.ledger.Revision()
-				goes(w)
-				synctest.Wait()
-				w.CatchUp(since)
-			},
-			within: announcedDelay, woken: waiting,
-		},
+		"a bound pod goes while the watch is broken": {before: boundFor, event: func(w *world) {
+			w.CatchUp(w.ledger.Revision())
+			advance(catchUp - time.Second)
+			goes(w)
+		}, within: announcedDelay, woken: waiting},
+		"a list tells that a bound pod went": {before: boundFor, event: func(w *world) {
+			since := w.ledger.Revision()
+			goes(w)
+			synctest.Wait()
+			w.CatchUp(since)
+		}, within: announcedDelay, woken: waiting},
 		"a resource is offered that none had": {
 			before: func(w *world) { w.refuse(w.pod("waiting", "1", 0, gpu), "b") },
 			wait:   100 * time.Millisecond,
@@ -186,50 +169,38 @@ func TestWhatWakesPods(t *testing.T) {
 			},
 			woken: []string{"waiting", "late"},
 		},
-		"a limit is raised for a pod that evictions did not help": {
-			before: func(w *world) {
-				limit(w, 3000)
-				w.observeBound(w.pod("low", "2", 0), "a")
-				w.observeBound(w.pod("filler", "4", 0), "b")
-				p := w.pod("p", "4", 10)
-				w.put(p)
-				w.Await(p, w.ledger.Revision(), []string{"a"}, true)
-				w.AwaitEvictions(p, w.ledger.Revision(), []string{"a"})
-			},
-			event: func(w *world) { limit(w, 10_000) }, woken: []string{"p"},
-		},
+		"a limit is raised for a pod that evictions did not help": {before: func(w *world) {
+			limit(w, 3000)
+			w.observeBound(w.pod("low", "2", 0), "a")
+			w.observeBound(w.pod("filler", "4", 0), "b")
+			p := w.pod("p", "4", 10)
+			w.put(p)
+			w.Await(p, w.ledger.Revision(), []string{"a"}, true)
+			w.AwaitEvictions(p, w.ledger.Revision(), []string{"a"})
+		}, event: func(w *world) { limit(w, 10_000) }, woken: []string{"p"}},
 		// The claim is given back on a node that is of no use to the pod that waits for it.
-		"a claim is given back elsewhere": {
-			before: func(w *world) {
-				w.addGPUs()
-				w.reserveDevices(w.claimant("first", "c"), "a", time.Hour)
-				cordoned := devices.Device{Name: "GPU-a", Resource: "nvidia.com/gpu", ID: "GPU-a", Unschedulable: true}
-				w.ledger.ObserveDevices("a", []devices.Device{cordoned})
-				w.refuse(w.claimant("waiting", "c"), "a", "b")
-			},
-			event: func(w *world) { w.ledger.Expire(time.Now().Add(time.Hour)) }, woken: waiting,
-		},
-		"a bound pod goes that has the claim": {
-			before: func(w *world) {
-				w.addGPUs()
-				first := w.claimant("holder", "c")
-				w.ledger.ObservePod(ledger.PodObservation{
-					Pod: first.Ref, Node: "a", Request: first.Request, Devices: w.Question.Devices(first),
-				})
-				advance(time.Minute)
-				w.refuse(w.claimant("waiting", "c"), "a", "b")
-			},
-			wait: time.Millisecond, event: goes, within: announcedDelay, woken: waiting,
-		},
-		"a device comes": {
-			before: func(w *world) {
-				w.addGPUs()
-				w.ledger.ObserveDevices("b", nil)
-				w.reserveDevices(w.claimant("first", "c"), "a", time.Hour)
-				w.refuse(w.claimant("waiting", "d"), "a", "b")
-			},
-			event: func(w *world) { placementtest.GPUs(w.ledger, "b", "GPU-new") }, woken: waiting,
-		},
+		"a claim is given back elsewhere": {before: func(w *world) {
+			w.addGPUs()
+			w.reserveDevices(w.claimant("first", "c"), "a", time.Hour)
+			cordoned := devices.Device{Name: "GPU-a", Resource: "nvidia.com/gpu", ID: "GPU-a", Unschedulable: true}
+			w.ledger.ObserveDevices("a", []devices.Device{cordoned})
+			w.refuse(w.claimant("waiting", "c"), "a", "b")
+		}, event: func(w *world) { w.ledger.Expire(time.Now().Add(time.Hour)) }, woken: waiting},
+		"a bound pod goes that has the claim": {before: func(w *world) {
+			w.addGPUs()
+			first := w.claimant("holder", "c")
+			w.ledger.ObservePod(ledger.PodObservation{
+				Pod: first.Ref, Node: "a", Request: first.Request, Devices: w.Question.Devices(first),
+			})
+			advance(time.Minute)
+			w.refuse(w.claimant("waiting", "c"), "a", "b")
+		}, wait: time.Millisecond, event: goes, within: announcedDelay, woken: waiting},
+		"a device comes": {before: func(w *world) {
+			w.addGPUs()
+			w.ledger.ObserveDevices("b", nil)
+			w.reserveDevices(w.claimant("first", "c"), "a", time.Hour)
+			w.refuse(w.claimant("waiting", "d"), "a", "b")
+		}, event: func(w *world) { placementtest.GPUs(w.ledger, "b", "GPU-new") }, woken: waiting},
 	}
 	bubble.Each(t, tests, func(t *testing.T, tc testCase) {
 		w := newWorld(t, "a", "b")
