@@ -36,10 +36,7 @@ func TestOf(t *testing.T) {
 	}{
 		"no gang": {pod: func(*v1.Pod) {}},
 
-		"by an object": {
-			installed: vs(volcano), objects: us(group(volcano, "g", int64(4))), pod: ofVolcano("g"),
-			minimum: 4,
-		},
+		"by an object": {installed: vs(volcano), objects: us(group(volcano, "g", int64(4))), pod: ofVolcano("g"), minimum: 4},
 		"a million": {
 			installed: vs(volcano), objects: us(group(volcano, "g", int64(1_000_000))),
 			pod: ofVolcano("g"), minimum: 1_000_000,

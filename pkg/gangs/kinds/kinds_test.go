@@ -69,14 +69,8 @@ func TestMark(t *testing.T) {
 		"Koordinator, annotation of an object": {
 			pod: annotated("gang.scheduling.koordinator.sh/name", "g"), want: &Mark{Kind: "koordinator", Name: "g"},
 		},
-		"Gödel": {
-			pod:  annotated("godel.bytedance.com/pod-group-name", "g"),
-			want: &Mark{Kind: "godel", Name: "g"},
-		},
-		"ours": {
-			pod:  annotated(ours, "g", minimum, "8"),
-			want: &Mark{Kind: "globalreserve", Name: "g", Minimum: 8},
-		},
+		"Gödel": {pod: annotated("godel.bytedance.com/pod-group-name", "g"), want: &Mark{Kind: "godel", Name: "g"}},
+		"ours":  {pod: annotated(ours, "g", minimum, "8"), want: &Mark{Kind: "globalreserve", Name: "g", Minimum: 8}},
 		"ours before others": {
 			pod:  annotated(ours, "g", minimum, "8", "scheduling.k8s.io/group-name", "h"),
 			want: &Mark{Kind: "globalreserve", Name: "g", Minimum: 8},
