@@ -99,19 +99,18 @@ func TestOutside(t *testing.T) {
 			caller: "scheduler",
 		},
 		"a certificate without the right": {path: "/reserve", certificate: ca.Issue("scheduler", hour, client), want: 403},
-		"one of another authority": {
-			path: "/bind", certificate: foreign.Issue("scheduler", hour, client),
-			want: 401,
+		"one of another authority":        {path: "/bind", certificate: foreign.Issue("scheduler", hour, client), want: 401},
+		"an old one":                      {path: "/bind", certificate: ca.Issue("scheduler", -hour, client), want: 401},
+		"that of a server": {
+			path: "/bind", certificate: ca.Issue("scheduler", hour, x509.ExtKeyUsageServerAuth), want: 401,
 		},
-		"an old one": {path: "/bind", certificate: ca.Issue("scheduler", -hour, client), want: 401},
-		"that of a server": {path: "/bind", certificate: ca.Issue("scheduler", hour,
-			x509.ExtKeyUsageServerAuth), want: 401},
 		"one of an authority nobody named": {
 			path: "/bind", certificate: ca.Issue("scheduler", hour, client), noCA: true,
 			want: 401,
 		},
-		"a kubelet": {path: "/bind", certificate: ca.Issue("system:node:a", hour, client,
-			"system:nodes"), want: 403},
+		"a kubelet": {
+			path: "/bind", certificate: ca.Issue("system:node:a", hour, client, "system:nodes"), want: 403,
+		},
 		"one who says that he is trusted": {path: "/bind", certificate: ca.Issue(trusted.Name, hour, client), want: 401},
 		"one who says that he is nobody":  {path: "/bind", certificate: ca.Issue(user.Anonymous, hour, client), want: 401},
 		"a token":                         {path: "/bind", token: "good", want: 200, caller: "token"},

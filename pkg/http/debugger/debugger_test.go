@@ -94,9 +94,7 @@ func newWorld() *world {
 func (w *world) observeNode(name string, cpu int64) {
 	w.ledger.Observer().ObserveNode(ledger.NodeObservation{
 		Name: name, UID: types.UID(name + "-uid"),
-		Allocatable: []resources.Amount{
-			{Column: resources.CPU, Value: cpu}, {Column: resources.Pods, Value: 110},
-		},
+		Allocatable: []resources.Amount{{Column: resources.CPU, Value: cpu}, {Column: resources.Pods, Value: 110}},
 	})
 }
 
@@ -155,8 +153,7 @@ func TestEveryKindOfDifferenceIsTold(t *testing.T) {
 		}, []string{"missing_allocation pod default/q"}},
 		"pod gone": {func(w *world) { w.observePod("q", "n1", 1000) }, []string{"stale_allocation pod default/q"}},
 		"pod elsewhere": {
-			func(w *world) { w.pods[0].(*v1.Pod).Spec.NodeName = "n2" },
-			[]string{"wrong_node pod default/p"},
+			func(w *world) { w.pods[0].(*v1.Pod).Spec.NodeName = "n2" }, []string{"wrong_node pod default/p"},
 		},
 		"pod asks for other": {func(w *world) { w.observePod("p", "n1", 1500) }, []string{"wrong_amount pod default/p"}},
 		"node missed": {
@@ -170,8 +167,7 @@ func TestEveryKindOfDifferenceIsTold(t *testing.T) {
 			[]string{"wrong_node_state node n1"},
 		},
 		"slot missed": {
-			func(w *world) { w.ledger.ReleaseSlots("default", "r") },
-			[]string{"missing_slot slot default/r/a"},
+			func(w *world) { w.ledger.ReleaseSlots("default", "r") }, []string{"missing_slot slot default/r/a"},
 		},
 		"slot of no object": {func(w *world) { w.observeSlot("b", "n1", 1) }, []string{"stale_slot slot default/r/b"}},
 		"slot of another size": {func(w *world) {

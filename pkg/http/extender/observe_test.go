@@ -25,9 +25,7 @@ func TestObserving(t *testing.T) {
 		bound = append(bound, binding.Namespace+"/"+binding.Name+" "+string(binding.UID)+" "+binding.Target.Name)
 		return true, binding, fails
 	})
-	w.o.Observer = observe.New(observe.Options{
-		Client: client, Arbiter: w.o.Arbiter, BindTimeout: time.Minute, Log: w.Log,
-	})
+	w.o.Observer = observe.New(observe.Options{Client: client, Arbiter: w.o.Arbiter, BindTimeout: time.Minute, Log: w.Log})
 	const pod = `"Pod":{"metadata":{"namespace":"ns","name":"p","uid":"uid-p"}}`
 	assert.Equal(t, map[string]any{
 		"Nodes": nil, "NodeNames": []any{"a", "b"}, "FailedNodes": map[string]any{},

@@ -160,31 +160,22 @@ func TestBind(t *testing.T) {
 			setup:  full, result: "refused",
 			message: `node "n" has too little cpu for pod ns/p: requested 1 CPU, 0.5 free`, conflict: "cpu",
 		},
-		"refused a port": {
-			reason: "HostPortConflict",
-			setup: func(w *world, p *v1.Pod) {
-				p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
-				w.run("other", "n", 0, 0, resources.HostPort{
-					PortKey: resources.PortKey{Protocol: "TCP", Port: 8080}, IP: "0.0.0.0",
-				})
-			},
-			result: "refused", message: "hostPort/TCP/8080 on node", conflict: "hostPort",
-		},
+		"refused a port": {reason: "HostPortConflict", setup: func(w *world, p *v1.Pod) {
+			p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
+			w.run("other", "n", 0, 0, resources.HostPort{PortKey: resources.PortKey{Protocol: "TCP", Port: 8080}, IP: "0.0.0.0"})
+		}, result: "refused", message: "hostPort/TCP/8080 on node", conflict: "hostPort"},
 		"refused, but not for capacity": {
 			node: "unheard-of", reason: "NodeUnknown", result: "refused", message: "is not in the ledger",
 		},
 		"gone": {
 			setup: func(w *world, p *v1.Pod) { p.Name = "another" }, unknown: true, result: "pod_gone", message: "was deleted",
 		},
-		"unknown": {
-			setup: func(w *world, _ *v1.Pod) {
-				w.api.refuse = func() error {
-					w.API.Answer(0, errDown)
-					return errDown
-				}
-			},
-			result: "unknown", message: "not known yet",
-		},
+		"unknown": {setup: func(w *world, _ *v1.Pod) {
+			w.api.refuse = func() error {
+				w.API.Answer(0, errDown)
+				return errDown
+			}
+		}, result: "unknown", message: "not known yet"},
 	}, func(t *testing.T, tt testCase) {
 		w, p := newWorld(t), newPod("p")
 		defer func() { assert.NoError(t, w.o.Arbiter.Stop(t.Context())) }()
@@ -271,14 +262,18 @@ func TestMalformed(t *testing.T) {
 		"victims that are no pods": {
 			"preempt", nodes(`"NodeNameToVictims":{"n":{"Pods":["a"]}}`), 400, "/NodeNameToVictims/n/Pods/0",
 		},
-		"bind: no node":            {"bind", bind("p", "ns", "u", ""), 400, "Node is missing"},
-		"bind: a path for a name":  {"bind", bind("../p", "ns", "u", "n"), 400, "PodName"},
-		"bind: NUL in a name":      {"bind", `{"PodName":"p\u0000","PodNamespace":"ns","PodUID":"u","Node":"n"}`, 400, "PodName"},
+		"bind: no node":           {"bind", bind("p", "ns", "u", ""), 400, "Node is missing"},
+		"bind: a path for a name": {"bind", bind("../p", "ns", "u", "n"), 400, "PodName"},
+		"bind: NUL in a name": {
+			"bind", `{"PodName":"p\u0000","PodNamespace":"ns","PodUID":"u","Node":"n"}`, 400, "PodName",
+		},
 		"bind: a line feed":        {"bind", bind("p", "ns", "u\nx", "n"), 400, "PodUID"},
 		"bind: a long UID":         {"bind", bind("p", "ns", long, "n"), 400, "PodUID"},
 		"bind: a dotted namespace": {"bind", bind("p", "n.s", "u", "n"), 400, "PodNamespace"},
 		"bind: a node in capitals": {"bind", bind("p", "ns", "u", "Node"), 400, "Node"},
-		"bind: too large":          {"bind", `{"PodName":"` + strings.Repeat("a", 65<<10) + `"}`, 413, "larger than the limit"},
+		"bind: too large": {
+			"bind", `{"PodName":"` + strings.Repeat("a", 65<<10) + `"}`, 413, "larger than the limit",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -269,13 +269,10 @@ func TestRequestIDAfterARestart(t *testing.T) {
 			},
 			code: ok, // and so it is a new request
 		},
-		"it expired": {
-			before: func(d *fixture, _ reserver.Answer) {
-				<-time.After(2 * testTTL)
-				d.ledger.Expire(time.Now())
-			},
-			code: ok, want: "has no capacity for 2 " + givenUp, failed: []string{"a", "b"},
-		},
+		"it expired": {before: func(d *fixture, _ reserver.Answer) {
+			<-time.After(2 * testTTL)
+			d.ledger.Expire(time.Now())
+		}, code: ok, want: "has no capacity for 2 " + givenUp, failed: []string{"a", "b"}},
 	}, func(t *testing.T, d *fixture, tc testCase) {
 		first := d.reserve(request())
 		require.Empty(t, first.Error)
