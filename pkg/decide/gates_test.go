@@ -224,7 +224,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 			assert.Equal(t, "cpu", r.Rejection.Resource)
 			assert.EqualValues(t, 3000, r.Rejection.Requested)
 			if way.path == requeue.Filter || name == plugin {
-				assert.Equal(t, "b", r.Rejection.Node, "the first of those where it lacks least")
+				assert.Equal(t, "a", r.Rejection.Node, "the first by name of those where it lacks least")
 				assert.EqualValues(t, 2000, r.Rejection.Free)
 				assert.Equal(t, []requeue.Count{{Reason: ledger.InsufficientResource, Nodes: 2}}, r.Reasons)
 			} else {
