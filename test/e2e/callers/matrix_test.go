@@ -54,7 +54,7 @@ func (c *cluster) requests(pod *corev1.Pod) []request {
 		{"GET", "/v1/nodes", nil, looks},
 		{"GET", "/v1/nodes/" + c.nodes[0], nil, looks},
 		{"GET", "/v1/allocations", nil, looks},
-		{"GET", "/v1/reservations", nil, looks},
+		{"GET", "/v1/reservations", nil, "drainer " + looks},
 		{"GET", "/v1/gangs", nil, looks},
 		{"GET", "/v1/refusals", nil, looks},
 		{"GET", "/v1/pending", nil, looks},

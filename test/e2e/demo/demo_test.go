@@ -228,7 +228,7 @@ func TestCluster(t *testing.T) {
 		"kubectl reserve create": "kept available on",
 		"kubectl get rsv":        "0/2",
 		"! kubectl reserve":      "namespaces.maxSlots",
-		"kubectl reserve nodes":  "#",
+		"kubectl reserve nodes":  "100%",
 		`curl -sS -H 'Content-Type: application/json' -d "{\"Sch`: `"FailedPods":[],"Error":""`,
 		`curl -sS -H 'Content-Type: application/json' -d "{\"Pod`: `"Error":""`,
 	} {

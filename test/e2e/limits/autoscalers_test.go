@@ -13,9 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/controlplane"
@@ -62,30 +60,6 @@ func TestAutoscalersMakeNoNodesForLimitedPods(t *testing.T) {
 	inner.AwaitBound("asked")
 	awaitReason(&inner, "not-asked", corev1.PodReasonUnschedulable, "no limit holds the pod back")
 	outer.RequireNeverOvercommitted()
-}
-
-// TestNodesThatDoNotExistYet: who sends the nodes themselves is told of one that the cluster does not have whether the
-// pod fits it, within the pod's limits. Nothing can be bound to it.
-func TestNodesThatDoNotExistYet(t *testing.T) {
-	c := newCluster(t, 1)
-	template := func(name, cpu string) corev1.Node {
-		capacity := testbed.Requests(cpu)
-		capacity[corev1.ResourcePods] = resource.MustParse("110")
-		return corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
-		}
-	}
-	pod := c.CreatePod("large", testbed.Nobody, "6")
-	args := extenderv1.ExtenderArgs{Pod: pod, Nodes: &corev1.NodeList{Items: []corev1.Node{
-		template("template-4", "4"), template("template-8", "8"),
-	}}}
-	var answer extenderv1.ExtenderFilterResult
-	require.NoError(t, c.Ledger.Post(t.Context(), testbed.FilterPath, args, &answer))
-	require.Empty(t, answer.Error)
-	require.Len(t, answer.Nodes.Items, 1)
-	assert.Equal(t, "template-8", answer.Nodes.Items[0].Name)
-	assert.Contains(t, answer.FailedNodes, "template-4")
-	assert.Contains(t, c.Bind(pod, "template-8"), "not in the ledger")
 }
 
 // awaitReason waits until the condition PodScheduled of a pod has a reason, and a message with some text.
