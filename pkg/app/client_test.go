@@ -1,8 +1,10 @@
 package app
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -42,6 +44,17 @@ func TestNewClients(t *testing.T) {
 	assert.Empty(t, header.Get("Accept-Encoding"))
 	assert.NotContains(t, header.Get("Accept"), "protobuf")
 	assert.False(t, config.DisableCompression, "the configuration is the caller's")
+}
+
+// Who asks a server in the same process gets each answer that there is, however long it is.
+func TestAnswersOfAnyLengthInTheSameProcess(t *testing.T) {
+	a := &App{inside: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, err := io.WriteString(w, `{"Revision":7}`+strings.Repeat(" ", 64<<20)) // more than other clients take
+		assert.NoError(t, err)
+	})}
+	revision, err := a.Reserver().Revision(t.Context())
+	require.NoError(t, err)
+	assert.EqualValues(t, 7, revision)
 }
 
 // Pods come without what no decision needs.

@@ -28,7 +28,7 @@ func TestInProcess(t *testing.T) {
 		assert.Equal(t, "/prefix/reserve", r.URL.Path)
 		_, _ = io.WriteString(w, `{"FailedPods":[],"Revision":7}`)
 	})
-	answer, err := c.Reserve(t.Context(), ask(aPod("a", "1")))
+	answer, err := c.Reserve(t.Context(), ask(aPod("a", "1"), nil)) // that nil is no pod is for the server to say
 	require.NoError(t, err)
 	assert.EqualValues(t, 7, answer.Revision)
 }

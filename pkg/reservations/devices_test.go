@@ -205,6 +205,11 @@ func TestDevicesAfterRestart(t *testing.T) {
 			rsv.Spec.Slots[0].Devices[0].Count, rsv.Spec.Slots[0].Devices[0].DeviceIDs = 2, []string{"n-1", "n-1"}
 			w.create(rsv)
 		}, want: []string{"a@n:n-0,n-1"}, free: []string{"n-2"}},
+		"more devices than it asks for": {before: func(*world) {}, between: func(w *world) {
+			rsv := byServer()
+			rsv.Spec.Slots[0].Devices[0].DeviceIDs = []string{"n-1", "n-2"}
+			w.create(rsv)
+		}, want: []string{"a@n:n-0"}, free: []string{"n-1", "n-2"}},
 		"a consumer keeps those it was given": {
 			before: func(w *world) {
 				rsv := newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))

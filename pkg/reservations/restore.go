@@ -262,7 +262,8 @@ func (c *Controller) restsOf(r *record) (rests []ledger.Slot) {
 	return rests
 }
 
-// keepToFree forgets which devices a slot is said to keep where one of them is not free: it then gets others.
+// keepToFree forgets which devices a slot is said to keep where one of them is not free: it then gets others. The
+// ledger does not believe more devices than a slot asks for.
 func (c *Controller) keepToFree(h *ledger.Slot) {
 	if h.Devices == nil || h.Devices.Given == "" {
 		return
@@ -284,8 +285,5 @@ func (c *Controller) keepToFree(h *ledger.Slot) {
 			}
 			free[asked], ids = false, ids[1:]
 		}
-	}
-	if len(ids) > 0 { // more than it asks for
-		h.Devices.Given = ""
 	}
 }

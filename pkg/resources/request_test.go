@@ -169,6 +169,10 @@ func TestInPlaceResize(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, int64(4000), req.Value(CPU))
 		assert.False(t, grows)
+		_, grows, err = ForResizedPod(NewTable(), podOf(container("a", list("cpu", "1"))),
+			podOf(container("a", list("cpu", "1", "memory", "1Ki"))))
+		require.NoError(t, err)
+		assert.True(t, grows, "of what it had none of")
 		_, _, err = ForResizedPod(NewTable(), resized("2", "2", "1", ""), resized("-1", "2", "1", ""))
 		require.ErrorContains(t, err, "spec.containers[0].resources.requests[cpu]")
 	})
