@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
@@ -46,6 +47,24 @@ func New(o Options) (*Client, error) {
 
 // Close closes connections that are kept for the next request. The client can still be used.
 func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
+
+// Response gets a path once, such as /readyz, and returns the answer, whatever its status. The caller closes its body.
+func (c *Client) Response(ctx context.Context, path string) (*http.Response, error) {
+	target, query, _ := strings.Cut(path, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, &reserver.BadRequestError{Message: err.Error()}
+	}
+	get, err := c.newRequest(ctx, &request{method: http.MethodGet, path: target, query: values}, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(get)
+	if err != nil {
+		return nil, c.unreached(err)
+	}
+	return response, nil
+}
 
 // Reserve implements reserver.Reserver.
 func (c *Client) Reserve(ctx context.Context, r *reserver.Request) (*reserver.Answer, error) {

@@ -50,9 +50,9 @@ type environment struct {
 
 	// retryFor is how long the server is asked again that does not answer.
 	retryFor time.Duration
-	// server is nil until it is asked something; closeTunnel is nil where no port is forwarded.
-	server      *client.Client
-	closeTunnel func()
+	// server is nil until it is asked something; closers end connections and the forwarding of ports.
+	server  *client.Client
+	closers []func()
 }
 
 func newEnvironment(streams genericiooptions.IOStreams) *environment {

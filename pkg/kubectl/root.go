@@ -21,6 +21,7 @@ of a cluster, keeps.
   nodes, explain, pods, gangs, pending    what the ledger has, from the GlobalReserve server
   drain                                   nodes, once each of their pods has a place elsewhere
   ui                                      the live page of all that, on this machine
+  check                                   whether the cluster is protected, and what to do where it is not
 
 kubectl itself shows and deletes Reservations: kubectl get, describe and delete rsv.
 
@@ -95,7 +96,7 @@ func newCommand(env *environment) *cobra.Command {
 	cmd.AddCommand(
 		newCreateCommand(env), newNodesCommand(env), newExplainCommand(env), newPodsCommand(env), newGangsCommand(env),
 		newPendingCommand(env), newListCommand(env), newDevicesCommand(env), newDrainCommand(env), newUICommand(env),
-		newVersionCommand(env),
+		newCheckCommand(env), newVersionCommand(env),
 	)
 	for _, sub := range cmd.Commands() { // no flag of a command takes a file
 		sub.LocalFlags().VisitAll(func(f *pflag.Flag) {

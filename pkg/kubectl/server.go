@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/globalreserve/globalreserve/pkg/client"
@@ -27,55 +28,68 @@ func (e *environment) connectServer(ctx context.Context) error {
 	if e.server != nil {
 		return nil
 	}
-	timeout, err := e.timeout()
+	if e.serverURL != "" {
+		var err error
+		e.server, err = e.newClient(e.serverURL, "")
+		return err
+	}
+	ref, pods, err := e.findPods(ctx)
 	if err != nil {
 		return err
 	}
-	options := e.credentials
-	address := e.serverURL
-	if address == "" {
-		var name string
-		if address, name, err = e.openTunnel(ctx); err != nil {
-			return err
-		}
-		if strings.HasPrefix(address, "https") {
-			options.ServerName = cmp.Or(options.ServerName, name) // of the Service, not of this end of the tunnel
-		}
-	}
-	options.URL, options.Timeout, options.RetryFor, options.MaxAnswer = address, timeout, e.retryFor, maxAnswer
-	e.server, err = client.New(options)
-	if err != nil {
-		return usageErrorf("--ledger-url: %w", err)
-	}
-	return nil
+	e.server, err = e.connectPod(ctx, ref, pods[0])
+	return err
 }
 
-// openTunnel opens a tunnel to a pod of --service, whose certificate has the name of that.
-func (e *environment) openTunnel(ctx context.Context) (address, name string, err error) {
+// findPods finds the pods of --service.
+func (e *environment) findPods(ctx context.Context) (serviceRef, []podPort, error) {
 	ref, err := parseService(e.service)
 	if err != nil {
-		return "", "", err
+		return ref, nil, err
 	}
 	cluster, err := e.cluster()
 	if err != nil {
-		return "", "", err
+		return ref, nil, err
 	}
-	target, err := choosePod(ctx, cluster.kube, ref)
-	if err != nil {
-		return "", "", err
-	}
-	address, e.closeTunnel, err = e.forward(ctx, target)
-	return address, ref.Name + "." + ref.Namespace + ".svc", err
+	pods, err := readyPorts(ctx, cluster.kube, ref)
+	return ref, pods, err
 }
 
-// close ends the connection to the server, if there is one.
+// connectPod opens a tunnel to a pod of a Service, whose certificate has the name of that.
+func (e *environment) connectPod(ctx context.Context, ref serviceRef, pod podPort) (*client.Client, error) {
+	address, stop, err := e.forward(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	e.closers = append(e.closers, stop)
+	return e.newClient(address, ref.Name+"."+ref.Namespace+".svc")
+}
+
+// newClient makes a client for a server at an address; over TLS it is to have the name, or that of the flags.
+func (e *environment) newClient(address, name string) (*client.Client, error) {
+	timeout, err := e.timeout()
+	if err != nil {
+		return nil, err
+	}
+	options := e.credentials
+	if strings.HasPrefix(address, "https") {
+		options.ServerName = cmp.Or(options.ServerName, name)
+	}
+	options.URL, options.Timeout, options.RetryFor, options.MaxAnswer = address, timeout, e.retryFor, maxAnswer
+	made, err := client.New(options)
+	if err != nil {
+		return nil, usageErrorf("--ledger-url: %w", err)
+	}
+	e.closers = append(e.closers, made.Close)
+	return made, nil
+}
+
+// close ends all connections to servers, and the tunnels to them.
 func (e *environment) close() {
-	if e.server != nil {
-		e.server.Close()
+	for _, end := range slices.Backward(e.closers) {
+		end()
 	}
-	if e.closeTunnel != nil {
-		e.closeTunnel()
-	}
+	e.closers, e.server = nil, nil
 }
 
 // get reads one JSON answer of the server.

@@ -126,14 +126,14 @@ func parseService(text string) (serviceRef, error) {
 	return serviceRef{types.NamespacedName{Namespace: namespace, Name: name}, port}, nil
 }
 
-// choosePod finds a port of a ready pod of the Service, as its EndpointSlices have them. Of several pods it takes the
-// first by name, so that repeated commands speak to the same one.
-func choosePod(ctx context.Context, kube kubernetes.Interface, ref serviceRef) (podPort, error) {
+// readyPorts finds a port of each ready pod of the Service, as its EndpointSlices have them, by the names of the pods, so
+// that repeated commands speak to the same one. There is at least one.
+func readyPorts(ctx context.Context, kube kubernetes.Interface, ref serviceRef) ([]podPort, error) {
 	list, err := kube.DiscoveryV1().EndpointSlices(ref.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: discoveryv1.LabelServiceName + "=" + ref.Name,
 	})
 	if err != nil {
-		return podPort{}, explainAPIError(
+		return nil, explainAPIError(
 			fmt.Sprintf("find the GlobalReserve server by its Service %s (--ledger-url URL does without)", ref), err)
 	}
 	var found []podPort
@@ -154,15 +154,16 @@ func choosePod(ctx context.Context, kube kubernetes.Interface, ref serviceRef) (
 	}
 	switch {
 	case len(found) > 0:
-		return slices.MinFunc(found, func(a, b podPort) int {
+		slices.SortFunc(found, func(a, b podPort) int {
 			return cmp.Or(cmp.Compare(a.pod, b.pod), cmp.Compare(b.scheme, a.scheme)) // https before http
-		}), nil
+		})
+		return slices.CompactFunc(found, func(a, b podPort) bool { return a.pod == b.pod }), nil
 	case !known && len(ports) > 0:
 		slices.Sort(ports)
-		return podPort{}, usageErrorf("no pod of Service %s has a port %q: there is %s", ref, ref.port,
+		return nil, usageErrorf("no pod of Service %s has a port %q: there is %s", ref, ref.port,
 			strings.Join(slices.Compact(ports), ", "))
 	}
-	return podPort{}, unreachablef("there is no ready pod of a Service %s: install GlobalReserve with kubectl apply -k "+
+	return nil, unreachablef("there is no ready pod of a Service %s: install GlobalReserve with kubectl apply -k "+
 		"manifests/base, see kubectl -n %s get services,pods, name its Service with --service namespace/name, or give the "+
 		"server's address with --ledger-url URL", ref, ref.Namespace)
 }

@@ -216,12 +216,12 @@ func TestChoosePod(t *testing.T) {
 		"no Service": {slice: &discoveryv1.EndpointSlice{}, says: "kubectl apply -k manifests/base", code: exitUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := choosePod(t.Context(), kubefake.NewClientset(tt.slice), serviceRef{
+			got, err := readyPorts(t.Context(), kubefake.NewClientset(tt.slice), serviceRef{
 				types.NamespacedName{Namespace: system, Name: "globalreserve"}, tt.port,
 			})
 			if tt.says == "" {
 				require.NoError(t, err)
-				assert.Equal(t, tt.want, got)
+				assert.Equal(t, tt.want, got[0])
 				return
 			}
 			require.ErrorContains(t, err, tt.says)

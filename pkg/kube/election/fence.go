@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 )
 
 // FenceName is the name of the ValidatingAdmissionPolicy and of its binding.
@@ -46,13 +47,13 @@ func (e *Elector) prove(ctx context.Context, term Term) (Fence, error) {
 	}
 	var last error
 	_ = wait.PollUntilContextTimeout(ctx, fencePoll, fenceTimeout, true, func(ctx context.Context) (bool, error) {
-		last = e.probe(ctx, term-1)
-		return refused(last), nil
+		last = Probe(ctx, e.o.Client, e.o.Namespace, term-1)
+		return Refused(last), nil
 	}) // the last answer says how it ended
 	if ctx.Err() != nil {
 		return Fence{}, ctx.Err()
 	}
-	if !refused(last) {
+	if !Refused(last) {
 		return noRefusal(last), nil
 	}
 	return Fence{Up: true}, sleep(ctx, fenceSpread)
@@ -67,8 +68,8 @@ func noRefusal(answer error) Fence {
 		"apply manifests/crd and manifests/base/fence.yaml, and let the server create pods/binding: %v", FenceName, answer)}
 }
 
-// refused reports whether an answer to a Binding is the fence's.
-func refused(answer error) bool {
+// Refused reports whether an answer of Probe is the fence's.
+func Refused(answer error) bool {
 	return apierrors.IsInvalid(answer) && strings.Contains(answer.Error(), FenceName)
 }
 
@@ -77,8 +78,8 @@ func refused(answer error) bool {
 func (e *Elector) look(ctx context.Context, led *leadership) {
 	last, now := *led.fence.Load(), noTerm
 	if term := e.term.Get(); term != 0 {
-		switch answer := e.probe(ctx, term-1); {
-		case refused(answer):
+		switch answer := Probe(ctx, e.o.Client, e.o.Namespace, term-1); {
+		case Refused(answer):
 			now = Fence{Up: true}
 		case apierrors.IsNotFound(answer), apierrors.IsForbidden(answer): // of the pod, or of the server's rights
 			now = noRefusal(answer)
@@ -95,10 +96,11 @@ func (e *Elector) look(ctx context.Context, led *leadership) {
 	}
 }
 
-// probe sends a Binding that carries a term, for a pod that does not exist, so that nothing can change.
-func (e *Elector) probe(ctx context.Context, term Term) error {
-	return e.o.Client.CoreV1().Pods(e.o.Namespace).Bind(ctx, &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.o.Namespace, Name: probePod, Annotations: term.Annotate(nil)},
+// Probe sends a Binding that carries a term, for a pod that does not exist, so that nothing can change. It returns the
+// API server's answer: NotFound, where the fence lets it pass.
+func Probe(ctx context.Context, client kubernetes.Interface, namespace string, term Term) error {
+	return client.CoreV1().Pods(namespace).Bind(ctx, &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: probePod, Annotations: term.Annotate(nil)},
 		Target:     v1.ObjectReference{Kind: "Node", Name: probePod},
 	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }

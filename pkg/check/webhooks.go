@@ -1,0 +1,170 @@
+package check
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+)
+
+// webhook is what a check needs of one webhook of either kind of configuration.
+type webhook struct {
+	name       string
+	client     admissionregistrationv1.WebhookClientConfig
+	policy     admissionregistrationv1.FailurePolicyType
+	namespaces labels.Selector
+}
+
+// suffix is that of the names of our webhooks, in all manifests.
+const suffix = ".globalreserve.io"
+
+// bindings is the one that is asked about Bindings.
+const bindings = "bindings" + suffix
+
+// webhooks says whether the API server asks about what other schedulers do. Admission is no duty: without it a
+// scheduler that does not ask is only noticed.
+func (v *view) webhooks(ctx context.Context) []Line {
+	all, err := v.listWebhooks(ctx)
+	if err != nil {
+		return []Line{unseen("webhooks", err)}
+	}
+	at := slices.IndexFunc(all, func(w webhook) bool { return w.name == bindings })
+	if at < 0 {
+		return []Line{ok("webhooks", "not installed: a scheduler that does not ask is noticed, but not stopped")}
+	}
+	namespaces, err := v.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return []Line{unseen("webhooks", err)}
+	}
+	var lines []Line
+	for _, w := range all {
+		lines = append(lines, w.lines()...)
+	}
+	lines = append(lines, v.leftOut(ctx, &all[at], namespaces.Items)...)
+	lines = append(lines, v.reach(ctx, &all[at], namespaces.Items)...)
+	if len(lines) == 0 {
+		lines = append(lines, ok("webhooks", "%s, reached by a dry run", count(len(all), "webhook", "webhooks")))
+	}
+	return lines
+}
+
+func (v *view) listWebhooks(ctx context.Context) (all []webhook, err error) {
+	hooks := v.Kube.AdmissionregistrationV1()
+	mutating, err := hooks.MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	validating, err := hooks.ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	add := func(name string, client admissionregistrationv1.WebhookClientConfig,
+		policy *admissionregistrationv1.FailurePolicyType, namespaces *metav1.LabelSelector,
+	) {
+		selector, badSelector := metav1.LabelSelectorAsSelector(namespaces)
+		if err == nil {
+			err = badSelector
+		}
+		if strings.HasSuffix(name, suffix) {
+			all = append(all, webhook{name, client, ptr.Deref(policy, admissionregistrationv1.Fail), selector})
+		}
+	}
+	for i := range mutating.Items {
+		for _, w := range mutating.Items[i].Webhooks {
+			add(w.Name, w.ClientConfig, w.FailurePolicy, w.NamespaceSelector)
+		}
+	}
+	for i := range validating.Items {
+		for _, w := range validating.Items[i].Webhooks {
+			add(w.Name, w.ClientConfig, w.FailurePolicy, w.NamespaceSelector)
+		}
+	}
+	return all, err
+}
+
+// lines says what a webhook's configuration leaves open.
+func (w *webhook) lines() (lines []Line) {
+	if w.policy == admissionregistrationv1.Ignore {
+		lines = append(lines, bad("webhooks", Warning, "docs: manifests/admission/README.md, Fail or Ignore",
+			"%s has failurePolicy Ignore: while no server answers, every binding passes", w.name))
+	}
+	for rest := w.client.CABundle; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return lines
+		}
+		authority, err := x509.ParseCertificate(block.Bytes)
+		switch {
+		case err != nil:
+			lines = append(lines, bad("webhooks", Fails, "set caBundle", "%s: its caBundle cannot be read: %v", w.name, err))
+		case time.Now().After(authority.NotAfter):
+			lines = append(lines, bad("webhooks", Fails, "make a new one: globalreserve certificate, or see cert-manager",
+				"%s: the authority in its caBundle has ended on %s", w.name, authority.NotAfter.UTC().Format(time.DateTime)))
+		case time.Until(authority.NotAfter) < renewBefore:
+			lines = append(lines, bad("webhooks", Warning, "renew it: globalreserve certificate, or see cert-manager",
+				"%s: the authority in its caBundle ends on %s", w.name, authority.NotAfter.UTC().Format(time.DateTime)))
+		}
+	}
+}
+
+// leftOut names the namespaces with pods on nodes about whose bindings nobody is asked. kube-system and that of the
+// servers are meant so.
+func (v *view) leftOut(ctx context.Context, w *webhook, namespaces []v1.Namespace) []Line {
+	var names []string
+	for i := range namespaces {
+		name := namespaces[i].Name
+		if w.namespaces.Matches(labels.Set(namespaces[i].Labels)) || name == metav1.NamespaceSystem || name == v.Namespace {
+			continue
+		}
+		pods, err := v.Kube.CoreV1().Pods(name).List(ctx, metav1.ListOptions{Limit: 1, FieldSelector: "spec.nodeName!="})
+		if err != nil {
+			return []Line{unseen("webhooks", err)}
+		}
+		if len(pods.Items) > 0 {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return []Line{bad("webhooks", Warning, "change the namespaceSelector, unless that is meant so",
+		"%s leaves out namespaces that have pods on nodes: %s", w.name, strings.Join(names, ", "))}
+}
+
+// reach has the API server ask the webhook about a Binding that no API server carries out: its target is no node. The
+// server says so in words of its own.
+func (v *view) reach(ctx context.Context, w *webhook, namespaces []v1.Namespace) []Line {
+	at := slices.IndexFunc(namespaces, func(n v1.Namespace) bool { return w.namespaces.Matches(labels.Set(n.Labels)) })
+	if at < 0 {
+		return []Line{bad("webhooks", Fails, "change the namespaceSelector", "%s leaves out all namespaces", w.name)}
+	}
+	const name = "globalreserve-check"
+	namespace := namespaces[at].Name
+	answer := v.Kube.CoreV1().Pods(namespace).Bind(ctx, &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Target:     v1.ObjectReference{Kind: "Check", Name: name},
+	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	text := fmt.Sprint(answer)
+	switch {
+	case strings.Contains(text, "pods are bound to a Node"):
+		return nil
+	case strings.Contains(text, "failed calling webhook"):
+		return []Line{bad("webhooks", Fails, "kubectl -n "+v.Namespace+" get pods,endpointslices; docs/troubleshooting.md",
+			"the API server does not reach %s, so no other scheduler can bind a pod: %v", w.name, answer)}
+	case apierrors.IsForbidden(answer):
+		return []Line{unseen("webhooks", answer)}
+	default:
+		return []Line{bad("webhooks", Warning, "see the log of the API server, and whether the server has --admission-warn",
+			"%s let a Binding pass that it should refuse: %v", w.name, answer)}
+	}
+}
