@@ -55,7 +55,7 @@ func (v *view) schedulers(ctx context.Context) (lines []Line) {
 		case bypassed[name] > 0:
 			lines = append(lines, bad("schedulers", Warning,
 				"the server's log names the pods: docs/runbooks/GlobalReserveBypassedBinds.md",
-				"%s has bound %s, %.0f of them without asking", name, pods, bypassed[name]))
+				"%s has bound %s, and %.0f were found bound without asking", name, pods, bypassed[name]))
 		default:
 			lines = append(lines, ok("schedulers", "%s has bound %s, and asks", name, pods))
 		}
@@ -74,7 +74,7 @@ func (v *view) boundSince(ctx context.Context, since time.Time) (map[string]boun
 		}
 		for i := range pods.Items {
 			pod := &pods.Items[i]
-			if _, static := pod.Annotations[v1.MirrorPodAnnotationKey]; static || !boundAt(pod).After(since) {
+			if _, static := pod.Annotations[v1.MirrorPodAnnotationKey]; static || boundAt(pod).Before(since) {
 				continue
 			}
 			b := of[pod.Spec.SchedulerName]

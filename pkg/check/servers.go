@@ -31,6 +31,8 @@ const (
 	quietFor = 90
 	// skew is how far two clocks may be apart. Times in headers and objects are whole seconds.
 	skew = 3 * time.Second
+	// newCertificate is what to do about one that ends.
+	newCertificate = "make a new one: globalreserve certificate, or see cert-manager"
 	// renewBefore is when the end of a certificate is worth a warning.
 	renewBefore = 14 * 24 * time.Hour
 )
@@ -153,16 +155,15 @@ func (v *view) ready(context.Context) (lines []Line) {
 
 // certificates has a line for each server that is asked over TLS.
 func (v *view) certificates(context.Context) (lines []Line) {
-	const do = "make a new one: globalreserve certificate, or see cert-manager"
 	for _, s := range v.servers {
 		var line Line
 		switch invalid := (x509.CertificateInvalidError{}); {
 		case errors.As(s.err, &invalid) && invalid.Reason == x509.Expired:
-			line = bad("certificate", Fails, do, "it has ended: %v", s.err)
+			line = bad("certificate", Fails, newCertificate, "it has ended: %v", s.err)
 		case s.until.IsZero():
 			continue // without TLS, or no answer
 		case time.Until(s.until) < renewBefore:
-			line = bad("certificate", Warning, do, "it ends on %s", s.until.UTC().Format(time.DateTime))
+			line = bad("certificate", Warning, newCertificate, "it ends on %s", s.until.UTC().Format(time.DateTime))
 		default:
 			line = ok("certificate", "valid until %s", s.until.UTC().Format(time.DateOnly))
 		}

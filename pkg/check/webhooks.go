@@ -2,8 +2,6 @@ package check
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 )
 
@@ -46,10 +45,7 @@ func (v *view) webhooks(ctx context.Context) []Line {
 	if err != nil {
 		return []Line{unseen("webhooks", err)}
 	}
-	var lines []Line
-	for _, w := range all {
-		lines = append(lines, w.lines()...)
-	}
+	lines := configured(all)
 	lines = append(lines, v.leftOut(ctx, &all[at], namespaces.Items)...)
 	lines = append(lines, v.reach(ctx, &all[at], namespaces.Items)...)
 	if len(lines) == 0 {
@@ -92,29 +88,46 @@ func (v *view) listWebhooks(ctx context.Context) (all []webhook, err error) {
 	return all, err
 }
 
-// lines says what a webhook's configuration leaves open.
-func (w *webhook) lines() (lines []Line) {
-	if w.policy == admissionregistrationv1.Ignore {
-		lines = append(lines, bad("webhooks", Warning, "docs: manifests/admission/README.md, Fail or Ignore",
-			"%s has failurePolicy Ignore: while no server answers, every binding passes", w.name))
-	}
-	for rest := w.client.CABundle; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			return lines
+// configured says what the configurations leave open.
+func configured(all []webhook) (lines []Line) {
+	var ignoring, ending []string
+	first := time.Now().Add(renewBefore)
+	for i := range all {
+		if all[i].policy == admissionregistrationv1.Ignore {
+			ignoring = append(ignoring, all[i].name)
 		}
-		authority, err := x509.ParseCertificate(block.Bytes)
-		switch {
-		case err != nil:
-			lines = append(lines, bad("webhooks", Fails, "set caBundle", "%s: its caBundle cannot be read: %v", w.name, err))
-		case time.Now().After(authority.NotAfter):
-			lines = append(lines, bad("webhooks", Fails, "make a new one: globalreserve certificate, or see cert-manager",
-				"%s: the authority in its caBundle has ended on %s", w.name, authority.NotAfter.UTC().Format(time.DateTime)))
-		case time.Until(authority.NotAfter) < renewBefore:
-			lines = append(lines, bad("webhooks", Warning, "renew it: globalreserve certificate, or see cert-manager",
-				"%s: the authority in its caBundle ends on %s", w.name, authority.NotAfter.UTC().Format(time.DateTime)))
+		if ends := all[i].authorityEnds(); !ends.IsZero() && time.Until(ends) < renewBefore {
+			ending = append(ending, all[i].name)
+			if ends.Before(first) {
+				first = ends
+			}
 		}
 	}
+	if len(ignoring) > 0 {
+		lines = append(lines, bad("webhooks", Warning, "see Fail or Ignore in manifests/admission/README.md",
+			"failurePolicy Ignore: while no server answers everything passes: %s", strings.Join(ignoring, ", ")))
+	}
+	if len(ending) > 0 {
+		state := Warning
+		if time.Now().After(first) {
+			state = Fails
+		}
+		lines = append(lines, bad("webhooks", state, newCertificate, "the authority in caBundle ends on %s: %s",
+			first.UTC().Format(time.DateTime), strings.Join(ending, ", ")))
+	}
+	return lines
+}
+
+// authorityEnds is when the last of the authorities in the caBundle ends; zero where there is none, as those of the API
+// server's host count then.
+func (w *webhook) authorityEnds() (last time.Time) {
+	authorities, _ := cert.ParseCertsPEM(w.client.CABundle) // without one the webhook is not reached, or needs none
+	for _, authority := range authorities {
+		if authority.NotAfter.After(last) {
+			last = authority.NotAfter
+		}
+	}
+	return last
 }
 
 // leftOut names the namespaces with pods on nodes about whose bindings nobody is asked. kube-system and that of the
