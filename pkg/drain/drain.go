@@ -116,7 +116,31 @@ func (d *Drain) Run(ctx context.Context) error {
 	err = d.empty(ctx, plan)
 	cancel()
 	keeping.Wait()
+	if errors.Is(err, errTakenBack) { // what was kept since
+		err = errors.Join(err, d.giveBack(ctx))
+	}
 	return err
+}
+
+// errTakenBack is that somebody has made a node schedulable again while it was drained.
+var errTakenBack = errors.New("is schedulable again: the drain was taken back, and evicts no more pods")
+
+// stillCordoned returns an error with errTakenBack where one of the nodes is not cordoned any more. One may be deleted.
+func (d *Drain) stillCordoned(ctx context.Context, nodes ...string) error {
+	if len(d.Pods) > 0 {
+		return nil // without a cordon
+	}
+	for _, name := range nodes {
+		node, err := d.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return fmt.Errorf("reading node %q: %w", name, err)
+		case !node.Spec.Unschedulable:
+			return fmt.Errorf("node/%s %w", name, errTakenBack)
+		}
+	}
+	return nil
 }
 
 // maxRounds bounds how often pods are evicted that have come to the nodes meanwhile.
@@ -131,6 +155,9 @@ func (d *Drain) empty(ctx context.Context, plan *Plan) (err error) {
 		}
 		// Pods may have come before the nodes were cordoned, and places may be gone.
 		plan, err = d.secure(ctx)
+		if back := d.stillCordoned(ctx, d.Nodes...); back != nil {
+			return back
+		}
 		if unplaced := (*UnplacedError)(nil); errors.As(err, &unplaced) && d.moved > before {
 			if plan = unplaced.Plan.keptOnly(); len(plan.Go) > 0 { // first what can go
 				continue
@@ -229,9 +256,15 @@ func (d *Drain) evictAll(ctx context.Context, plan *Plan) error {
 	return group.Wait()
 }
 
-// Undo makes the nodes schedulable again, and gives back the places that no pod has used.
+// Undo makes the nodes schedulable again, and gives back the places that no pod has used. A Run that goes on ends.
 func (d *Drain) Undo(ctx context.Context) error {
-	return errors.Join(d.cordon(ctx, false), d.giveBack(ctx))
+	uncordoned := d.cordon(ctx, false)
+	list, err := d.list(ctx, metav1.NamespaceAll)
+	err = errors.Join(uncordoned, err, d.giveBack(ctx))
+	if err == nil {
+		d.say("%d reservations given back\n", len(list))
+	}
+	return err
 }
 
 // cordon cordons the nodes, or makes them schedulable again.

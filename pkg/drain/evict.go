@@ -101,10 +101,10 @@ func (m *moving) evict(ctx context.Context) error {
 	})
 }
 
-// look looks whether the place is there still, and what the owner has.
+// look looks whether the node is to be drained and the place there still, and what the owner has.
 func (m *moving) look(ctx context.Context) (err error) {
-	if !m.placed {
-		return nil
+	if err := m.stillCordoned(ctx, m.pod.Node); err != nil || !m.placed {
+		return err
 	}
 	if m.places, m.at, err = m.open(ctx, m.pod); err != nil {
 		return err

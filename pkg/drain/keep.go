@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -308,18 +309,21 @@ func (d *Drain) putOff(ctx context.Context) {
 }
 
 // extend makes a Reservation last as much longer as time has gone by since it was made, or extended: by the clock of
-// this process, which may differ from the server's. Where that is not known, it is the whole TTL.
+// this process, which may differ from the server's. Where that is not known, it lasts the whole TTL from now on.
 func (d *Drain) extend(ctx context.Context, key types.NamespacedName, last time.Time) error {
-	by := d.TTL
-	if !last.IsZero() {
-		by = time.Since(last).Truncate(time.Second)
-	}
 	now := time.Now()
 	rsv, err := d.in(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil || by == 0 || rsv.Status.Phase != v1alpha1.ReservationAvailable || rsv.Spec.TTL == nil {
+	if err != nil {
+		return err
+	}
+	by := time.Since(last).Truncate(time.Second)
+	if last.IsZero() {
+		by = max(0, d.TTL-d.left(ctx, rsv))
+	}
+	if by == 0 || rsv.Status.Phase != v1alpha1.ReservationAvailable || rsv.Spec.TTL == nil {
 		return err
 	}
 	_, err = d.in(rsv.Namespace).Patch(ctx, rsv.Name, types.MergePatchType,
@@ -330,6 +334,16 @@ func (d *Drain) extend(ctx context.Context, key types.NamespacedName, last time.
 		d.mu.Unlock()
 	}
 	return err
+}
+
+// left is how long a Reservation still lasts, by the API server's clock; 0 where that is not known.
+func (d *Drain) left(ctx context.Context, rsv *v1alpha1.Reservation) time.Duration {
+	self, err := d.Kube.AuthenticationV1().SelfSubjectReviews().
+		Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || rsv.Status.ExpiresAt == nil {
+		return 0
+	}
+	return rsv.Status.ExpiresAt.Sub(self.CreationTimestamp.Time)
 }
 
 // giveBack removes the Reservations of the drain. Pods that use their slots keep their capacity.

@@ -9,12 +9,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -32,6 +34,9 @@ func decided(answer func(rsv *v1alpha1.Reservation) v1alpha1.ReservationPhase) *
 		rsv.UID = types.UID(rsv.Name)
 		rsv.Status.Phase = answer(rsv)
 		rsv.Status.AvailableAt = &metav1.Time{Time: time.Now()}
+		if rsv.Spec.TTL != nil {
+			rsv.Status.ExpiresAt = &metav1.Time{Time: time.Now().Add(rsv.Spec.TTL.Duration)}
+		}
 		rsv.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAvailable, Message: "no node"}}
 		for i := range rsv.Spec.Slots {
 			rsv.Status.Slots = append(rsv.Status.Slots, v1alpha1.SlotStatus{
@@ -177,12 +182,18 @@ func TestForeignReservationsWithTheLabel(t *testing.T) {
 	}
 }
 
-// The end of the places moves along as long as the drain goes on; that of a run before this one is put off at once.
+// The end of the places moves along as long as the drain goes on; that of a run before this one is put off at once,
+// and by no more than what is missing.
 func TestPutsOffTheEnd(t *testing.T) {
-	for _, resumed := range []bool{false, true} {
+	for _, resumed := range []time.Duration{0, 10 * time.Second, 3*time.Minute + 50*time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			client, complaints := decided(available), &bytes.Buffer{}
-			options := Options{Reservations: client, Nodes: []string{"a"}, TTL: 4 * time.Minute, ErrOut: complaints}
+			client, complaints, kube := decided(available), &bytes.Buffer{}, kubefake.NewClientset()
+			kube.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, &authenticationv1.SelfSubjectReview{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Now()}}, nil
+			})
+			options := Options{
+				Kube: kube, Reservations: client, Nodes: []string{"a"}, TTL: 4 * time.Minute, ErrOut: complaints,
+			}
 			d, web := New(options), podOf("Deployment", "web", "web-1", "u1")
 			_, err := d.keep(t.Context(), &Plan{Go: []*Pod{web}})
 			require.NoError(t, err)
@@ -191,8 +202,8 @@ func TestPutsOffTheEnd(t *testing.T) {
 				require.NoError(t, err)
 				return time.Until(list[0].Status.AvailableAt.Add(list[0].Spec.TTL.Duration))
 			}
-			if resumed {
-				<-time.After(3*time.Minute + 50*time.Second)
+			if resumed > 0 {
+				<-time.After(resumed)
 				list, err := d.list(t.Context(), "team")
 				require.NoError(t, err)
 				d, web.Slot = New(options), "team/"+list[0].Name+"/web-1"

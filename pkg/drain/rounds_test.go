@@ -124,6 +124,7 @@ func TestAPlaceThatGoesWhileTheBudgetForbids(t *testing.T) {
 	why, err := r.keep(t.Context(), &Plan{Go: []*Pod{web}})
 	require.NoError(t, err)
 	require.Empty(t, why)
+	require.NoError(t, r.cordon(t.Context(), true))
 	m := &moving{Drain: r.Drain, pod: web, placed: true}
 	require.NoError(t, m.look(t.Context()))
 	for name, lose := range map[string]func(){
@@ -136,6 +137,38 @@ func TestAPlaceThatGoesWhileTheBudgetForbids(t *testing.T) {
 		lose()
 		require.NoError(t, r.move(t.Context(), web), name)
 		assert.Empty(t, r.evicted, name)
+	}
+}
+
+// An undo ends a drain that goes on: no other pod is evicted, and nothing stays kept.
+func TestUndoEndsARun(t *testing.T) {
+	first, second := podOf("Deployment", "web", "web-1", "u1"), podOf("Deployment", "web", "web-2", "u2")
+	for name, when := range map[string]string{"between two pods": "delete", "while a budget forbids": "forbid"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRounds(t, first, second)
+			r.plans = []reserver.DrainPlanAnswer{planOf(first, second)}
+			undone := false
+			r.cluster.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				if !undone { // as Undo does, which cannot be called while the fake answers
+					undone = true
+					node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+					assert.NoError(t, r.cluster.Tracker().Update(v1.SchemeGroupVersion.WithResource("nodes"), node, ""))
+					assert.NoError(t, r.giveBack(t.Context()))
+				}
+				r.forbids.Store(when == "forbid")
+				return false, nil, nil
+			})
+			err := r.Run(t.Context())
+			require.ErrorIs(t, err, errTakenBack)
+			assert.ErrorContains(t, err, "node/a is schedulable again")
+			assert.Len(t, r.evicted, map[string]int{"delete": 1, "forbid": 0}[when])
+			node, err := r.cluster.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
+			require.NoError(t, err)
+			assert.False(t, node.Spec.Unschedulable)
+			list, err := r.list(t.Context(), "")
+			require.NoError(t, err)
+			assert.Empty(t, list)
+		})
 	}
 }
 
@@ -152,6 +185,7 @@ func TestSaysWhatAPodWaitsFor(t *testing.T) {
 			require.Len(t, list, 1)
 			return list[0].Annotations[v1alpha1.DrainWaitsForAnnotation]
 		}
+		require.NoError(t, r.cordon(t.Context(), true))
 		list, err := r.list(t.Context(), "team")
 		require.NoError(t, err)
 		r.mark(t.Context(), &list[0], "what was long ago")

@@ -79,6 +79,9 @@ func (o *drainOptions) run(ctx context.Context, args []string) error {
 	if (len(args) == 0) == (o.selector == "") {
 		return usageErrorf("drain takes the names of nodes, or --selector: see kubectl reserve drain --help")
 	}
+	if o.format != "" && o.format != outputTable && o.dryRun == dryRunNone {
+		return usageErrorf("-o %s is of the plan: give --dry-run=server, too", o.format)
+	}
 	if o.undo && o.dryRun != dryRunNone {
 		return usageErrorf("--undo is not tried out: leave out --dry-run")
 	}
@@ -147,7 +150,10 @@ func (o *drainOptions) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("interrupted: the same command goes on, --undo takes it back (%w)", err)
 	}
-	return explainAPIError("drain", o.explainServerError(err))
+	if server := o.explainServerError(err); server != err { //nolint:errorlint // it is another one, or the same
+		return server
+	}
+	return explainAPIError("drain", err)
 }
 
 // preview prints the plan; the error says that pods have no place.
@@ -183,6 +189,8 @@ func goesTo(pod *reserver.DrainPod) string {
 		text = "stays: " + pod.Why
 	case pod.Action == reserver.DrainEnd:
 		text = "ends: " + pod.Why
+	case pod.OwnerKind == "":
+		text = "goes for good: " + pod.Why
 	case pod.To == "":
 		text = "nowhere: " + pod.Why
 	case pod.Slot != "":
