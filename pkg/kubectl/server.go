@@ -28,31 +28,28 @@ func (e *environment) connectServer(ctx context.Context) error {
 	if e.server != nil {
 		return nil
 	}
+	if _, err := e.timeout(); err != nil {
+		return err
+	}
 	if e.serverURL != "" {
 		var err error
 		e.server, err = e.newClient(e.serverURL, "")
 		return err
 	}
-	ref, pods, err := e.findPods(ctx)
+	ref, err := parseService(e.service)
+	if err != nil {
+		return err
+	}
+	cluster, err := e.cluster()
+	if err != nil {
+		return err
+	}
+	pods, err := readyPorts(ctx, cluster.kube, ref)
 	if err != nil {
 		return err
 	}
 	e.server, err = e.connectPod(ctx, ref, pods[0])
 	return err
-}
-
-// findPods finds the pods of --service.
-func (e *environment) findPods(ctx context.Context) (serviceRef, []podPort, error) {
-	ref, err := parseService(e.service)
-	if err != nil {
-		return ref, nil, err
-	}
-	cluster, err := e.cluster()
-	if err != nil {
-		return ref, nil, err
-	}
-	pods, err := readyPorts(ctx, cluster.kube, ref)
-	return ref, pods, err
 }
 
 // connectPod opens a tunnel to a pod of a Service, whose certificate has the name of that.

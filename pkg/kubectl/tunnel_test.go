@@ -24,6 +24,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
+	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -97,8 +98,10 @@ func TestTunnel(t *testing.T) {
 		assert.EqualValues(t, 42, answer.Revision)
 	}
 	assert.EqualValues(t, 1, handler.upgraded.Load(), "one tunnel for all requests")
+	server := env.server
 	env.close()
-	_, err := get[reserver.NodesAnswer](t.Context(), env, "/v1/nodes", nil)
+	_, err := client.Get[reserver.NodesAnswer](t.Context(), server, "/v1/nodes", nil)
+	err = env.explainServerError(err)
 	assert.Equal(t, exitUnreachable, exitCode(err))
 	assert.ErrorContains(t, err, "does not answer through the forwarded port")
 	assert.ErrorContains(t, err, "connection refused", "the port is closed")
