@@ -82,6 +82,17 @@ func environmentOf(address string) *environment {
 
 var somePort = podPort{namespace: "globalreserve-system", pod: "b", port: 23456, scheme: "http"}
 
+// Whoever asks all servers finds each pod that is ready once, by name.
+func TestAllReadyPods(t *testing.T) {
+	slice := endpoints([]discoveryv1.EndpointPort{port("http", 1), port("https", 2)},
+		map[string]bool{"b": true, "a": true, "c": false})
+	got, err := readyPorts(t.Context(), kubefake.NewClientset(slice), serviceRef{
+		NamespacedName: types.NamespacedName{Namespace: system, Name: "globalreserve"},
+	})
+	require.NoError(t, err)
+	assert.Equal(t, []podPort{{system, "a", 2, "https"}, {system, "b", 2, "https"}}, got)
+}
+
 // TestTunnel sends requests through a forwarded port.
 func TestTunnel(t *testing.T) {
 	r := newRig(t)
