@@ -192,7 +192,7 @@ var notOfServers = map[string]string{
 	"uncountable-request":              "a resource",
 	"drain":                            "of the Reservations of those who drain, for whom alone it counts",
 	"drained-nodes":                    "the same, for people", "drained-owner": "the same",
-	"drain-waits-for": "the same",
+	"drain-waits-for": "the same", "check": "of namespaces that kubectl reserve check makes",
 }
 
 // What servers write down for servers to come is theirs to write: each annotation and label that the product knows is

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,8 +21,9 @@ import (
 )
 
 const (
-	// raceLabel is on the namespaces of races.
-	raceLabel = "globalreserve.io/check"
+	// raceLabel is on the namespaces of races, and racePrefix before their names.
+	raceLabel  = "globalreserve.io/check"
+	racePrefix = "globalreserve-check-"
 	// racePatience is how long one step may take, and racePoll how often it is looked at.
 	racePatience = 10 * time.Second
 	racePoll     = 100 * time.Millisecond
@@ -42,7 +44,7 @@ type race struct {
 func (c *Check) Race(ctx context.Context) []Line {
 	namespaces := c.Kube.CoreV1().Namespaces()
 	made, err := namespaces.Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: "globalreserve-check-", Labels: map[string]string{raceLabel: "race"},
+		GenerateName: racePrefix, Labels: map[string]string{raceLabel: "race"},
 	}}, metav1.CreateOptions{})
 	if err != nil {
 		return []Line{unseen("race", err)}
@@ -73,7 +75,8 @@ func (c *Check) clearUp(ctx context.Context, own string) error {
 	}
 	for i := range all.Items {
 		n := &all.Items[i]
-		if n.DeletionTimestamp != nil || time.Since(n.CreationTimestamp.Time) < leftBehind {
+		if n.DeletionTimestamp != nil || time.Since(n.CreationTimestamp.Time) < leftBehind ||
+			!strings.HasPrefix(n.Name, racePrefix) {
 			continue
 		}
 		if err := namespaces.Delete(ctx, n.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -158,12 +161,12 @@ func (r *race) winner(ctx context.Context, names [2]string) (won, lost string, e
 		var of [2]*v1alpha1.Reservation
 		for i, name := range names {
 			if of[i], err = r.objects.Get(ctx, name, metav1.GetOptions{}); err != nil {
-				return false, nil // asked again
+				return false, nil //nolint:nilerr // asked again
 			}
 		}
 		a, b := of[0].Status.Phase, of[1].Status.Phase
 		seen = situation(of[0]) + " and " + situation(of[1])
-		if a == b && a == v1alpha1.ReservationAvailable {
+		if both := v1alpha1.ReservationAvailable; a == both && b == both {
 			return false, errors.New("both have it")
 		}
 		won, lost = names[0], names[1]

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -58,37 +57,38 @@ func ask(ctx context.Context, s *Server) *answers {
 	if a.err != nil {
 		return a
 	}
-	asked := time.Now()
-	body, response, err := read(ctx, s, "/readyz?verbose")
+	text, status, err := a.read(ctx, s, "/readyz?verbose")
 	if a.err = err; err != nil {
 		return a
 	}
-	a.ready, a.says = response.StatusCode == http.StatusOK, strings.Split(strings.TrimSpace(string(body)), "\n")
+	a.ready, a.says = status == http.StatusOK, strings.Split(strings.TrimSpace(text), "\n")
+	text, status, a.metricsErr = a.read(ctx, s, "/metrics")
+	if a.metricsErr == nil && status != http.StatusOK {
+		a.metricsErr = errors.New(strings.TrimSpace(text))
+	}
+	if a.metricsErr == nil {
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		a.metrics, a.metricsErr = parser.TextToMetricFamilies(strings.NewReader(text))
+	}
+	return a
+}
+
+// read reads what a server has at a path, and notes its clock and its certificate.
+func (a *answers) read(ctx context.Context, s *Server, path string) (text string, status int, err error) {
+	asked := time.Now()
+	response, err := s.Client.Response(ctx, path)
+	if err != nil {
+		return "", 0, err
+	}
+	defer response.Body.Close()
 	if there, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 		a.ahead = ahead(there, asked)
 	}
 	if response.TLS != nil && len(response.TLS.PeerCertificates) > 0 {
 		a.until = response.TLS.PeerCertificates[0].NotAfter
 	}
-	body, response, a.metricsErr = read(ctx, s, "/metrics")
-	if a.metricsErr == nil && response.StatusCode != http.StatusOK {
-		a.metricsErr = errors.New(strings.TrimSpace(string(body)))
-	}
-	if a.metricsErr == nil {
-		parser := expfmt.NewTextParser(model.UTF8Validation)
-		a.metrics, a.metricsErr = parser.TextToMetricFamilies(bytes.NewReader(body))
-	}
-	return a
-}
-
-func read(ctx context.Context, s *Server, path string) ([]byte, *http.Response, error) {
-	response, err := s.Client.Response(ctx, path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, longestAnswer))
-	return body, response, err
+	return string(body), response.StatusCode, err
 }
 
 // ahead is how far a clock was ahead that showed there, in whole seconds, at some moment since asked.

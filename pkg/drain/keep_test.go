@@ -189,7 +189,8 @@ func TestPutsOffTheEnd(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			client, complaints, kube := decided(available), &bytes.Buffer{}, kubefake.NewClientset()
 			kube.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return true, &authenticationv1.SelfSubjectReview{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Now()}}, nil
+				now := metav1.ObjectMeta{CreationTimestamp: metav1.Now()}
+				return true, &authenticationv1.SelfSubjectReview{ObjectMeta: now}, nil
 			})
 			options := Options{
 				Kube: kube, Reservations: client, Nodes: []string{"a"}, TTL: 4 * time.Minute, ErrOut: complaints,

@@ -34,8 +34,9 @@ func newCheckCommand(env *environment) *cobra.Command {
 		Use:   "check",
 		Short: "Say whether the cluster is protected, and what to do where it is not",
 		Long: `Look at all that keeps capacity from being given twice: definitions, who decides, the fence against late
-writes, what the servers hear and say of themselves, versions and clocks, the admission webhooks, and which schedulers bind pods
-and which of them ask. Nothing is changed. The exit code is 1 where something fails; a warning may be meant so.
+writes, what the servers hear and say of themselves, versions and clocks, the admission webhooks, and which schedulers
+bind pods and which of them ask. Nothing is changed. The exit code is 1 where something fails; a warning may be meant
+so.
 
 --race also tries it out, in a namespace that is removed afterwards: two Reservations compete for one host port of a
 node that has 1m of CPU left.

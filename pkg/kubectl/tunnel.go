@@ -126,8 +126,8 @@ func parseService(text string) (serviceRef, error) {
 	return serviceRef{types.NamespacedName{Namespace: namespace, Name: name}, port}, nil
 }
 
-// readyPorts finds a port of each ready pod of the Service, as its EndpointSlices have them, by the names of the pods, so
-// that repeated commands speak to the same one. There is at least one.
+// readyPorts finds a port of each ready pod of the Service, as its EndpointSlices have them. They are in the
+// order of the pods' names, so that repeated commands speak to the same one. There is at least one.
 func readyPorts(ctx context.Context, kube kubernetes.Interface, ref serviceRef) ([]podPort, error) {
 	list, err := kube.DiscoveryV1().EndpointSlices(ref.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: discoveryv1.LabelServiceName + "=" + ref.Name,
