@@ -98,8 +98,12 @@ func (c *Check) Run(ctx context.Context) []Line {
 	v := &view{Check: c, servers: make([]*answers, len(c.Servers))}
 	together(len(c.Servers)+1, func(i int) {
 		if i == len(c.Servers) {
-			v.term, v.termErr = c.Objects.GlobalreserveV1alpha1().LedgerTerms().
+			var term *v1alpha1.LedgerTerm
+			term, v.termErr = c.Objects.GlobalreserveV1alpha1().LedgerTerms().
 				Get(ctx, v1alpha1.LedgerTermName, metav1.GetOptions{})
+			if v.termErr == nil {
+				v.term = term
+			}
 			return
 		}
 		v.servers[i] = ask(ctx, &c.Servers[i])

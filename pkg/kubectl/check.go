@@ -112,6 +112,9 @@ func (o *checkOptions) prepare(ctx context.Context) (*check.Check, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := cluster.kube.Discovery().ServerVersion(); err != nil {
+		return nil, explainAPIError("check", err)
+	}
 	ref, err := parseService(o.service)
 	if err != nil {
 		return nil, err

@@ -201,6 +201,7 @@ func TestBroken(t *testing.T) {
 		})
 	}
 	b.awaitLine("leader", check.Fails, "no server that was asked decides; term ")
+	assert.Equal(t, 3, b.check(t.Context(), "--server=https://127.0.0.1:1").code, "the API server does not answer")
 }
 
 // changeDefinition changes the definition of a kind, or removes it.
