@@ -86,16 +86,7 @@ func established(d *definition) bool {
 // leads says who decides. The LedgerTerm tells who began the term, and a server's own metrics that it still decides.
 func (v *view) leads(context.Context) []Line {
 	if v.leader == nil {
-		why := "no server that was asked decides"
-		if v.term != nil && v.term.Spec.Leader != "" {
-			why += fmt.Sprintf("; term %d began %s ago", v.term.Spec.Term, age(v.term.Spec.Since))
-		}
-		line := bad("leader", Fails, "see docs/runbooks/GlobalReserveNoLeader.md; with --ledger-url, give that of the leader",
-			"%s", why)
-		if v.term != nil {
-			line.Who = "last known: " + v.term.Spec.Leader
-		}
-		return []Line{line}
+		return []Line{v.noLeader()}
 	}
 	term := int64(v.leader.sum("term"))
 	var line Line
@@ -113,6 +104,31 @@ func (v *view) leads(context.Context) []Line {
 	}
 	line.Who = v.leader.name
 	return []Line{line}
+}
+
+// noLeader is the line where no server that was asked has shown that it decides: one that is ready passes requests on.
+func (v *view) noLeader() Line {
+	for _, s := range v.servers {
+		switch {
+		case s.err != nil || !s.ready:
+		case s.metricsErr != nil:
+			return bad("leader", Warning, "check with the role globalreserve-viewer",
+				"not known, as a server that is ready does not show its metrics")
+		case s.sum("observing") == 0:
+			return bad("leader", Warning, "name that one with --ledger-url, or its Service with --service",
+				"a server that was not asked decides; one that was asked stands by, and passes requests on to it")
+		}
+	}
+	why := "no server that was asked decides"
+	if v.term != nil && v.term.Spec.Leader != "" {
+		why += fmt.Sprintf("; term %d began %s ago", v.term.Spec.Term, age(v.term.Spec.Since))
+	}
+	line := bad("leader", Fails, "see docs/runbooks/GlobalReserveNoLeader.md; with --ledger-url, give that of the leader",
+		"%s", why)
+	if v.term != nil {
+		line.Who = "last known: " + v.term.Spec.Leader
+	}
+	return line
 }
 
 func age(since metav1.Time) string { return duration.HumanDuration(time.Since(since.Time)) }

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -123,7 +124,35 @@ func (c *Check) Run(ctx context.Context) []Line {
 	for _, some := range found {
 		lines = append(lines, some...)
 	}
+	names := v.names()
+	for i := range lines {
+		lines[i].Says = names.Replace(lines[i].Says)
+	}
 	return lines
+}
+
+// names takes the names of servers, which are those of pods, out of what errors and servers say. The identity of a
+// server is that of its host, and a suffix.
+func (v *view) names() *strings.Replacer {
+	var pairs []string
+	hide := func(name string) {
+		host, _, _ := strings.Cut(name, "_")
+		for _, text := range []string{name, host} {
+			if text != "" && !strings.Contains(text, "://") {
+				pairs = append(pairs, text, "(a server)")
+			}
+		}
+	}
+	for i := range v.Servers {
+		hide(v.Servers[i].Name)
+	}
+	if v.term != nil {
+		hide(v.term.Spec.Leader)
+		for i := range v.term.Status.Servers {
+			hide(v.term.Status.Servers[i].Name)
+		}
+	}
+	return strings.NewReplacer(pairs...)
 }
 
 // together calls one for each of n numbers side by side.

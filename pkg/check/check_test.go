@@ -87,6 +87,22 @@ func TestWhatServersSay(t *testing.T) {
 globalreserve_watch_age_seconds{kind="nodes"} 89`, part: (*view).watches,
 			want: Line{State: Fails, Says: "nothing was heard of pods for 90 s"},
 		},
+		"devices given twice": {
+			metrics: "globalreserve_dra_double_devices 1", part: (*view).ledger,
+			want: Line{State: Fails, Says: "1 DRA device is given twice"},
+		},
+		"not compared": {
+			metrics: "globalreserve_nodes 3", part: (*view).ledger,
+			want: Line{State: OK, Says: "3 nodes, none overcommitted; not yet compared with the cluster"},
+		},
+		"no watch": {
+			part: (*view).watches,
+			want: Line{State: Warning, Says: "could not be looked at: no server has shown that in its metrics"},
+		},
+		"no version": {
+			part: (*view).versions,
+			want: Line{State: Warning, Says: "could not be looked at: no server has shown that in its metrics"},
+		},
 		"no policy": {part: (*view).policy, want: Line{State: OK, Says: "the defaults: the server has no policy file"}},
 		"a policy": {
 			metrics: "globalreserve_policy_last_reload_success_timestamp_seconds 1.8e9", part: (*view).policy,
@@ -137,6 +153,14 @@ func TestSchedulers(t *testing.T) {
 			pod: pods("s", time.Now(), nil), metrics: `globalreserve_decisions_total{scheduler="t",verb="bind"} 1`,
 			state: Fails, says: fmt.Sprintf("s has bound 1 pod since %s and never asked", since),
 		},
+		"with what is no term": {
+			pod:   pods("s", time.Now(), map[string]string{v1alpha1.TermAnnotation: "x"}),
+			state: Fails, says: fmt.Sprintf("s has bound 1 pod since %s and never asked", since),
+		},
+		"with a term to come": {
+			pod:   pods("s", time.Now(), map[string]string{v1alpha1.TermAnnotation: "8"}),
+			state: Fails, says: fmt.Sprintf("s has bound 1 pod since %s and never asked", since),
+		},
 		"one of many": {
 			pod: pods("s", time.Now(), nil), metrics: `globalreserve_decisions_total{scheduler="other",verb="bind"} 1`,
 			state: Warning, says: "s has bound 1 pod; whether it asks is not known",
@@ -152,13 +176,56 @@ func TestSchedulers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := look(t, 0, tt.metrics, tt.pod)
-			v.term = &v1alpha1.LedgerTerm{Spec: v1alpha1.LedgerTermSpec{Since: metav1.NewTime(began)}}
+			v.term = &v1alpha1.LedgerTerm{Spec: v1alpha1.LedgerTermSpec{Term: 7, Since: metav1.NewTime(began)}}
 			lines := v.schedulers(t.Context())
 			require.Len(t, lines, 1)
 			assert.Equal(t, tt.state, lines[0].State)
 			assert.Equal(t, tt.says, lines[0].Says)
 		})
 	}
+}
+
+// Some pods of a scheduler are its own, and those of schedulers that have no name in the metrics bypass the ledger.
+func TestSomeAsk(t *testing.T) {
+	pod := func(name string, annotations map[string]string) *v1.Pod {
+		return &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: name, Annotations: annotations, CreationTimestamp: metav1.Now(),
+			},
+			Spec: v1.PodSpec{SchedulerName: "s", NodeName: "n"},
+		}
+	}
+	v := look(t, 0, `globalreserve_bypassed_binds_total{scheduler="other"} 9`,
+		pod("a", map[string]string{v1alpha1.TermAnnotation: "7"}), pod("b", nil))
+	lines := v.schedulers(t.Context())
+	require.Len(t, lines, 2)
+	assert.Equal(t, "s has bound 2 pods, 1 of them by the ledger", lines[0].Says)
+	assert.Equal(t, "9 pods of others were found bound without asking", lines[1].Says)
+	assert.Equal(t, Warning, Worst(lines))
+}
+
+// A server that stands by, or does not show its metrics, does not mean that no server decides.
+func TestNoLeaderAmongThoseAsked(t *testing.T) {
+	v := look(t, 0, "globalreserve_leader 0")
+	v.leader = nil
+	lines := v.leads(t.Context())
+	assert.Equal(t, Warning, lines[0].State)
+	assert.Contains(t, lines[0].Says, "stands by")
+	v.servers[0].metricsErr = errUnread
+	lines = v.leads(t.Context())
+	assert.Equal(t, Warning, lines[0].State)
+	assert.Contains(t, lines[0].Says, "not known")
+	v.servers[0].ready = false
+	lines = v.leads(t.Context())
+	assert.Equal(t, Fails, lines[0].State)
+}
+
+// Servers have the names of pods.
+func TestNames(t *testing.T) {
+	v := &view{Check: &Check{Servers: []Server{{Name: "globalreserve-a"}, {Name: "http://127.0.0.1:1"}}}}
+	v.term = &v1alpha1.LedgerTerm{Spec: v1alpha1.LedgerTermSpec{Leader: "host-7_1234"}}
+	assert.Equal(t, "port of pod ns/(a server): (a server) at http://127.0.0.1:1, on (a server)",
+		v.names().Replace("port of pod ns/globalreserve-a: host-7_1234 at http://127.0.0.1:1, on host-7"))
 }
 
 func TestWorst(t *testing.T) {

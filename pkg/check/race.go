@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -39,25 +40,31 @@ type race struct {
 	node    string
 }
 
-// Race has the server keep capacity in a namespace of its own, has two Reservations compete for one host port of a
-// node, and gives it back. It removes what it made, also when ctx ends.
-func (c *Check) Race(ctx context.Context) []Line {
-	namespaces := c.Kube.CoreV1().Namespaces()
-	made, err := namespaces.Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: racePrefix, Labels: map[string]string{raceLabel: "race"},
-	}}, metav1.CreateOptions{})
-	if err != nil {
-		return []Line{unseen("race", err)}
+// Race has the server keep capacity in a namespace of its own, has two Reservations compete for one host port of a node,
+// and gives it back. It removes what it made, also when ctx ends. It tries nothing where one of the lines of Run fails.
+func (c *Check) Race(ctx context.Context, lines []Line) []Line {
+	if Worst(lines) == Fails {
+		return []Line{bad("race", Warning, "mend what fails first", "not tried")}
 	}
+	name := racePrefix + utilrand.String(5)
 	r := &race{
-		objects: c.Objects.GlobalreserveV1alpha1().Reservations(made.Name),
+		objects: c.Objects.GlobalreserveV1alpha1().Reservations(name),
 		port:    61000 + rand.Int32N(4000), //nolint:gosec // it is no secret
 	}
-	line := r.run(ctx)
+	_, err := c.Kube.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{raceLabel: "race"},
+	}}, metav1.CreateOptions{})
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) {
+		return []Line{unseen("race", err)}
+	}
+	var line Line
+	if line = unseen("race", err); err == nil {
+		line = r.run(ctx)
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), racePatience)
 	defer cancel()
 	_ = r.objects.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}) // goes with the namespace
-	if err := c.clearUp(ctx, made.Name); err != nil {
+	if err := c.clearUp(ctx, name); err != nil {
 		return []Line{line, bad("race", Warning, "kubectl delete namespace -l "+raceLabel+"=race", "left behind: %v", err)}
 	}
 	return []Line{line}
@@ -66,17 +73,24 @@ func (c *Check) Race(ctx context.Context) []Line {
 // clearUp removes a race's namespace, and those of checks that were killed.
 func (c *Check) clearUp(ctx context.Context, own string) error {
 	namespaces := c.Kube.CoreV1().Namespaces()
-	if err := namespaces.Delete(ctx, own, metav1.DeleteOptions{}); err != nil {
+	made, err := namespaces.Get(ctx, own, metav1.GetOptions{})
+	if err == nil {
+		err = namespaces.Delete(ctx, own, metav1.DeleteOptions{})
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	all, err := namespaces.List(ctx, metav1.ListOptions{LabelSelector: raceLabel + "=race"})
 	if err != nil {
-		return err
+		return nil //nolint:nilerr // its own is removed
 	}
 	for i := range all.Items {
 		n := &all.Items[i]
-		if n.DeletionTimestamp != nil || time.Since(n.CreationTimestamp.Time) < leftBehind ||
-			!strings.HasPrefix(n.Name, racePrefix) {
+		if n.DeletionTimestamp != nil || !strings.HasPrefix(n.Name, racePrefix) ||
+			made.CreationTimestamp.Sub(n.CreationTimestamp.Time) < leftBehind {
 			continue
 		}
 		if err := namespaces.Delete(ctx, n.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -94,6 +108,10 @@ func (r *race) run(ctx context.Context) Line {
 		return unseen("race", err)
 	}
 	first, err := r.await(ctx, "first")
+	if err != nil && first != nil && len(first.Status.Conditions) > 0 { // the server has decided
+		return bad("race", Warning, "free some capacity, or raise the limit that the text names",
+			"could not be tried, as a Reservation of 1m of CPU has no place: %v", err)
+	}
 	if err != nil {
 		return bad("race", Fails, do, "a Reservation of 1m of CPU is not kept: %v", err)
 	}
@@ -149,7 +167,7 @@ func (r *race) await(ctx context.Context, name string) (last *v1alpha1.Reservati
 		return err == nil && got.Status.Phase == v1alpha1.ReservationAvailable, nil // asked again
 	})
 	if err != nil && last != nil {
-		return nil, fmt.Errorf("after %s: %s", racePatience, situation(last))
+		err = fmt.Errorf("after %s: %s", racePatience, situation(last))
 	}
 	return last, err
 }

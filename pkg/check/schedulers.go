@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -33,8 +34,13 @@ func (v *view) schedulers(ctx context.Context) (lines []Line) {
 	}
 	of, err := v.boundSince(ctx, since)
 	switch {
+	case err != nil && len(of) > 0 && ctx.Err() != nil:
+		lines = append(lines, bad("schedulers", Warning, "give a longer --request-timeout",
+			"only some of the pods were looked at, as there are many"))
 	case err != nil:
 		return []Line{unseen("schedulers", err)}
+	}
+	switch {
 	case v.leader == nil:
 		return []Line{unseen("schedulers", errUnread)}
 	case len(of) == 0:
@@ -56,9 +62,16 @@ func (v *view) schedulers(ctx context.Context) (lines []Line) {
 			lines = append(lines, bad("schedulers", Warning,
 				"the server's log names the pods: docs/runbooks/GlobalReserveBypassedBinds.md",
 				"%s has bound %s, and %.0f were found bound without asking", name, pods, bypassed[name]))
+		case asked == 0 && b.byLedger < b.all:
+			lines = append(lines, bad("schedulers", Warning, "put it behind the server (docs/schedulers.md)",
+				"%s has bound %s, %d of them by the ledger", name, pods, b.byLedger))
 		default:
 			lines = append(lines, ok("schedulers", "%s has bound %s, and asks", name, pods))
 		}
+	}
+	if n := bypassed[other]; n > 0 {
+		lines = append(lines, bad("schedulers", Warning, "name them in the policy's schedulers: the server tells them apart",
+			"%.0f pods of others were found bound without asking", n))
 	}
 	return lines
 }
@@ -70,7 +83,7 @@ func (v *view) boundSince(ctx context.Context, since time.Time) (map[string]boun
 	for {
 		pods, err := v.Kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, list)
 		if err != nil {
-			return nil, err
+			return of, err
 		}
 		for i := range pods.Items {
 			pod := &pods.Items[i]
@@ -79,7 +92,8 @@ func (v *view) boundSince(ctx context.Context, since time.Time) (map[string]boun
 			}
 			b := of[pod.Spec.SchedulerName]
 			b.all++
-			if pod.Annotations[v1alpha1.TermAnnotation] != "" {
+			term, err := strconv.ParseInt(pod.Annotations[v1alpha1.TermAnnotation], 10, 64)
+			if err == nil && term > 0 && (v.term == nil || term <= v.term.Spec.Term) {
 				b.byLedger++
 			}
 			of[pod.Spec.SchedulerName] = b

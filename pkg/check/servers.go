@@ -26,6 +26,8 @@ const (
 	metricPrefix = "globalreserve_"
 	// longestAnswer bounds what is read of one answer, in bytes.
 	longestAnswer = 64 << 20
+	// answersWithin is how long a server may take, so that one that hangs leaves time for what else there is to look at.
+	answersWithin = 10 * time.Second
 	// quietFor is how long a watch may be silent, in seconds: the API server says something each minute.
 	quietFor = 90
 	// skew is how far two clocks may be apart. Times in headers and objects are whole seconds.
@@ -57,6 +59,8 @@ func ask(ctx context.Context, s *Server) *answers {
 	if a.err != nil {
 		return a
 	}
+	ctx, cancel := context.WithTimeout(ctx, answersWithin)
+	defer cancel()
 	text, status, err := a.read(ctx, s, "/readyz?verbose")
 	if a.err = err; err != nil {
 		return a
@@ -175,9 +179,10 @@ func (v *view) certificates(context.Context) (lines []Line) {
 
 // watches says whether the servers hear from the API server.
 func (v *view) watches(context.Context) (lines []Line) {
-	oldest := 0.0
+	oldest, heard := 0.0, false
 	for _, s := range v.servers {
 		ages := s.each("watch_age_seconds", "kind")
+		heard = heard || len(ages) > 0
 		var silent []string
 		for _, kind := range slices.Sorted(maps.Keys(ages)) {
 			oldest = max(oldest, ages[kind])
@@ -192,7 +197,7 @@ func (v *view) watches(context.Context) (lines []Line) {
 			lines = append(lines, line)
 		}
 	}
-	if v.leader == nil && len(lines) == 0 {
+	if !heard {
 		return []Line{unseen("watches", errUnread)}
 	}
 	if len(lines) == 0 {
@@ -201,12 +206,12 @@ func (v *view) watches(context.Context) (lines []Line) {
 	return lines
 }
 
-// errUnread is why what the leader's metrics say is not known.
-var errUnread = errors.New("no server that decides has shown its metrics")
+// errUnread is why what the metrics of the leader, or of any server, say is not known.
+var errUnread = errors.New("no server has shown that in its metrics")
 
 // clocks compares the clocks of this host, of the servers and of the API server.
 func (v *view) clocks(ctx context.Context) []Line {
-	asked := time.Now()
+	asked, answered := time.Now(), false
 	self, err := v.Kube.AuthenticationV1().SelfSubjectReviews().
 		Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
@@ -215,6 +220,10 @@ func (v *view) clocks(ctx context.Context) []Line {
 	api := ahead(self.CreationTimestamp.Time, asked)
 	furthest := time.Duration(0)
 	for _, s := range v.servers {
+		if s.err != nil {
+			continue
+		}
+		answered = true
 		if apart := s.ahead - api; apart.Abs() > furthest.Abs() {
 			furthest = apart
 		}
@@ -222,6 +231,9 @@ func (v *view) clocks(ctx context.Context) []Line {
 	if furthest.Abs() > skew {
 		return []Line{bad("clocks", Warning, "set the clocks of the hosts by NTP: deadlines in objects are off by that",
 			"a server and the API server are %s apart", furthest.Abs().Round(time.Second))}
+	}
+	if !answered {
+		return []Line{unseen("clocks", errUnread)}
 	}
 	return []Line{ok("clocks", "servers and API server agree")}
 }
@@ -251,6 +263,9 @@ func (v *view) versions(ctx context.Context) []Line {
 			all = all.Union(of[what])
 			texts = append(texts, what+" "+strings.Join(sets.List(of[what]), ", "))
 		}
+	}
+	if len(of["servers"]) == 0 {
+		return []Line{unseen("versions", errUnread)}
 	}
 	if len(all) > 1 {
 		return []Line{bad("versions", Warning, "use one version, but for the time of an upgrade: docs/upgrade.md",
@@ -286,14 +301,22 @@ func (v *view) ledger(context.Context) (lines []Line) {
 		lines = append(lines, bad("ledger", Fails, "see docs/runbooks/GlobalReserveLedgerDrift.md",
 			"%s between ledger and cluster", count(int(drift), "difference", "differences")))
 	}
+	if double := v.leader.sum("dra_double_devices"); double > 0 {
+		lines = append(lines, bad("ledger", Fails, "see docs/runbooks/GlobalReserveDeviceGivenTwice.md",
+			"%s given twice", count(int(double), "DRA device is", "DRA devices are")))
+	}
 	if over := v.leader.sum("overcommitted_nodes"); over > 0 {
 		lines = append(lines, bad("ledger", Fails,
 			"kubectl reserve nodes shows them: docs/runbooks/GlobalReserveOvercommit.md", "%s overcommitted",
 			count(int(over), "node is", "nodes are")))
 	}
 	if len(lines) == 0 {
-		lines = append(lines, ok("ledger", "%s, none overcommitted; no difference to the cluster was found",
-			count(int(v.leader.sum("nodes")), "node", "nodes")))
+		compared := "no difference to the cluster was found"
+		if v.leader.metrics[metricPrefix+"ledger_drift"] == nil {
+			compared = "not yet compared with the cluster"
+		}
+		lines = append(lines, ok("ledger", "%s, none overcommitted; %s",
+			count(int(v.leader.sum("nodes")), "node", "nodes"), compared))
 	}
 	return lines
 }

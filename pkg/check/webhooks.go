@@ -22,13 +22,18 @@ type webhook struct {
 	client     admissionregistrationv1.WebhookClientConfig
 	policy     admissionregistrationv1.FailurePolicyType
 	namespaces labels.Selector
+	// some: it is asked about some objects alone, by their labels.
+	some bool
 }
 
 // suffix is that of the names of our webhooks, in all manifests.
 const suffix = ".globalreserve.io"
 
-// bindings is the one that is asked about Bindings.
+// bindings is the one that is asked about Bindings, and others are asked about what else takes capacity. Clusters
+// without DRA have no webhook for ResourceClaims.
 const bindings = "bindings" + suffix
+
+var others = []string{"pods" + suffix, "created-pods" + suffix, "resizes" + suffix}
 
 // webhooks says whether the API server asks about what other schedulers do. Admission is no duty: without it a
 // scheduler that does not ask is only noticed.
@@ -37,19 +42,22 @@ func (v *view) webhooks(ctx context.Context) []Line {
 	if err != nil {
 		return []Line{unseen("webhooks", err)}
 	}
+	if len(all) == 0 {
+		return []Line{ok("webhooks", "not installed: a scheduler that does not ask is noticed, but not stopped")}
+	}
+	lines := configured(all)
 	at := slices.IndexFunc(all, func(w webhook) bool { return w.name == bindings })
 	if at < 0 {
-		return []Line{ok("webhooks", "not installed: a scheduler that does not ask is noticed, but not stopped")}
+		return lines // which say so
 	}
 	namespaces, err := v.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return []Line{unseen("webhooks", err)}
 	}
-	lines := configured(all)
 	lines = append(lines, v.leftOut(ctx, &all[at], namespaces.Items)...)
 	lines = append(lines, v.reach(ctx, &all[at], namespaces.Items)...)
 	if len(lines) == 0 {
-		lines = append(lines, ok("webhooks", "%s, reached by a dry run", count(len(all), "webhook", "webhooks")))
+		lines = append(lines, ok("webhooks", "all %d are installed; %s is reached by a dry run", len(all), bindings))
 	}
 	return lines
 }
@@ -65,24 +73,27 @@ func (v *view) listWebhooks(ctx context.Context) (all []webhook, err error) {
 		return nil, err
 	}
 	add := func(name string, client admissionregistrationv1.WebhookClientConfig,
-		policy *admissionregistrationv1.FailurePolicyType, namespaces *metav1.LabelSelector,
+		policy *admissionregistrationv1.FailurePolicyType, namespaces, objects *metav1.LabelSelector,
 	) {
 		selector, badSelector := metav1.LabelSelectorAsSelector(namespaces)
 		if err == nil {
 			err = badSelector
 		}
 		if strings.HasSuffix(name, suffix) {
-			all = append(all, webhook{name, client, ptr.Deref(policy, admissionregistrationv1.Fail), selector})
+			all = append(all, webhook{
+				name, client, ptr.Deref(policy, admissionregistrationv1.Fail), selector,
+				objects != nil && len(objects.MatchLabels)+len(objects.MatchExpressions) > 0,
+			})
 		}
 	}
 	for i := range mutating.Items {
 		for _, w := range mutating.Items[i].Webhooks {
-			add(w.Name, w.ClientConfig, w.FailurePolicy, w.NamespaceSelector)
+			add(w.Name, w.ClientConfig, w.FailurePolicy, w.NamespaceSelector, w.ObjectSelector)
 		}
 	}
 	for i := range validating.Items {
 		for _, w := range validating.Items[i].Webhooks {
-			add(w.Name, w.ClientConfig, w.FailurePolicy, w.NamespaceSelector)
+			add(w.Name, w.ClientConfig, w.FailurePolicy, w.NamespaceSelector, w.ObjectSelector)
 		}
 	}
 	return all, err
@@ -90,11 +101,19 @@ func (v *view) listWebhooks(ctx context.Context) (all []webhook, err error) {
 
 // configured says what the configurations leave open.
 func configured(all []webhook) (lines []Line) {
-	var ignoring, ending []string
+	var missing, ignoring, picking, ending []string
+	for _, name := range append([]string{bindings}, others...) {
+		if !slices.ContainsFunc(all, func(w webhook) bool { return w.name == name }) {
+			missing = append(missing, name)
+		}
+	}
 	first := time.Now().Add(renewBefore)
 	for i := range all {
 		if all[i].policy == admissionregistrationv1.Ignore {
 			ignoring = append(ignoring, all[i].name)
+		}
+		if all[i].some {
+			picking = append(picking, all[i].name)
 		}
 		if ends := all[i].authorityEnds(); !ends.IsZero() && time.Until(ends) < renewBefore {
 			ending = append(ending, all[i].name)
@@ -102,6 +121,14 @@ func configured(all []webhook) (lines []Line) {
 				first = ends
 			}
 		}
+	}
+	if len(missing) > 0 {
+		lines = append(lines, bad("webhooks", Fails, "apply manifests/admission again",
+			"some are installed, and missing are %s", strings.Join(missing, ", ")))
+	}
+	if len(picking) > 0 {
+		lines = append(lines, bad("webhooks", Warning, "take the objectSelector away, unless that is meant so",
+			"asked about some objects alone, by their labels: %s", strings.Join(picking, ", ")))
 	}
 	if len(ignoring) > 0 {
 		lines = append(lines, bad("webhooks", Warning, "see Fail or Ignore in manifests/admission/README.md",
@@ -157,7 +184,9 @@ func (v *view) leftOut(ctx context.Context, w *webhook, namespaces []v1.Namespac
 // reach has the API server ask the webhook about a Binding that no API server carries out: its target is no node. The
 // server says so in words of its own.
 func (v *view) reach(ctx context.Context, w *webhook, namespaces []v1.Namespace) []Line {
-	at := slices.IndexFunc(namespaces, func(n v1.Namespace) bool { return w.namespaces.Matches(labels.Set(n.Labels)) })
+	at := slices.IndexFunc(namespaces, func(n v1.Namespace) bool {
+		return n.DeletionTimestamp == nil && w.namespaces.Matches(labels.Set(n.Labels))
+	})
 	if at < 0 {
 		return []Line{bad("webhooks", Fails, "change the namespaceSelector", "%s leaves out all namespaces", w.name)}
 	}
@@ -171,10 +200,10 @@ func (v *view) reach(ctx context.Context, w *webhook, namespaces []v1.Namespace)
 	switch {
 	case strings.Contains(text, "pods are bound to a Node"):
 		return nil
-	case strings.Contains(text, "failed calling webhook"):
+	case strings.Contains(text, fmt.Sprintf("failed calling webhook %q", w.name)):
 		return []Line{bad("webhooks", Fails, "kubectl -n "+v.Namespace+" get pods,endpointslices; docs/troubleshooting.md",
 			"the API server does not reach %s, so no other scheduler can bind a pod: %v", w.name, answer)}
-	case apierrors.IsForbidden(answer):
+	case apierrors.IsForbidden(answer), strings.Contains(text, "failed calling webhook"): // of somebody else
 		return []Line{unseen("webhooks", answer)}
 	default:
 		return []Line{bad("webhooks", Warning, "see the log of the API server, and whether the server has --admission-warn",

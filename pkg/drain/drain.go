@@ -125,18 +125,14 @@ func (d *Drain) Run(ctx context.Context) error {
 // errTakenBack is that somebody has made a node schedulable again while it was drained.
 var errTakenBack = errors.New("is schedulable again: the drain was taken back, and evicts no more pods")
 
-// stillCordoned returns an error with errTakenBack where one of the nodes is not cordoned any more. One may be deleted.
-func (d *Drain) stillCordoned(ctx context.Context, nodes ...string) error {
+// takenBack returns an error with errTakenBack where one of the nodes is seen not to be cordoned any more.
+func (d *Drain) takenBack(ctx context.Context, nodes ...string) error {
 	if len(d.Pods) > 0 {
 		return nil // without a cordon
 	}
 	for _, name := range nodes {
 		node, err := d.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return fmt.Errorf("reading node %q: %w", name, err)
-		case !node.Spec.Unschedulable:
+		if err == nil && !node.Spec.Unschedulable {
 			return fmt.Errorf("node/%s %w", name, errTakenBack)
 		}
 	}
@@ -155,7 +151,7 @@ func (d *Drain) empty(ctx context.Context, plan *Plan) (err error) {
 		}
 		// Pods may have come before the nodes were cordoned, and places may be gone.
 		plan, err = d.secure(ctx)
-		if back := d.stillCordoned(ctx, d.Nodes...); back != nil {
+		if back := d.takenBack(ctx, d.Nodes...); back != nil {
 			return back
 		}
 		if unplaced := (*UnplacedError)(nil); errors.As(err, &unplaced) && d.moved > before {
@@ -192,6 +188,9 @@ func (d *Drain) finish(ctx context.Context) error {
 		if err := d.awaitOwner(limited, &list[i]); err != nil {
 			return err
 		}
+	}
+	if err := d.takenBack(ctx, d.Nodes...); err != nil {
+		return err
 	}
 	without := "none"
 	if d.unplaced > 0 {

@@ -103,7 +103,7 @@ func (m *moving) evict(ctx context.Context) error {
 
 // look looks whether the node is to be drained and the place there still, and what the owner has.
 func (m *moving) look(ctx context.Context) (err error) {
-	if err := m.stillCordoned(ctx, m.pod.Node); err != nil || !m.placed {
+	if err := m.takenBack(ctx, m.pod.Node); err != nil || !m.placed {
 		return err
 	}
 	if m.places, m.at, err = m.open(ctx, m.pod); err != nil {
@@ -153,6 +153,9 @@ func (m *moving) await(ctx context.Context) (what string, err error) {
 	}
 	began, said := time.Now(), false
 	err = wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
+		if err := m.takenBack(ctx, m.pod.Node); err != nil {
+			return false, err
+		}
 		now, err := m.standing(ctx, m.pod.maker())
 		if err != nil {
 			return false, unlessPassing(err)
@@ -177,6 +180,9 @@ func (m *moving) await(ctx context.Context) (what string, err error) {
 // how many pods it is to have.
 func (m *moving) awaitUse(ctx context.Context) (what string, err error) {
 	err = wait.PollUntilContextTimeout(ctx, poll, lastPods, true, func(ctx context.Context) (bool, error) {
+		if err := m.takenBack(ctx, m.pod.Node); err != nil {
+			return false, err
+		}
 		open, _, err := m.open(ctx, m.pod)
 		return err == nil && open < m.places, unlessPassing(err)
 	})

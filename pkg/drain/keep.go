@@ -267,6 +267,9 @@ func (d *Drain) awaitOwner(ctx context.Context, rsv *v1alpha1.Reservation) error
 	kind, name, _ := strings.Cut(rsv.Annotations[v1alpha1.DrainedOwnerAnnotation], "/")
 	of := owner{namespace: rsv.Namespace, kind: kind, name: name}
 	err := wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
+		if err := d.takenBack(ctx, d.Nodes...); err != nil {
+			return false, err
+		}
 		now, err := d.in(rsv.Namespace).Get(ctx, rsv.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && now.Status.CountSlots(v1alpha1.SlotReserved) == 0 {
 			return true, nil

@@ -172,6 +172,21 @@ func TestUndoEndsARun(t *testing.T) {
 	}
 }
 
+// An undo ends what is waited for, too: the pod that is made for one, and the last pods.
+func TestUndoEndsAWait(t *testing.T) {
+	web := podOf("Deployment", "web", "web-1", "u1")
+	r := newRounds(t, web)
+	for _, known := range []bool{true, false} {
+		m := &moving{Drain: r.Drain, pod: web, placed: true, before: &standing{known: known}}
+		_, err := m.await(t.Context())
+		require.ErrorIs(t, err, errTakenBack)
+	}
+	require.ErrorIs(t, r.finish(t.Context()), errTakenBack)
+	_, err := r.keep(t.Context(), &Plan{Go: []*Pod{web}})
+	require.NoError(t, err)
+	require.ErrorIs(t, r.finish(t.Context()), errTakenBack)
+}
+
 // While a pod waits its Reservation says for what, also after a run that was killed said something else.
 func TestSaysWhatAPodWaitsFor(t *testing.T) {
 	web := podOf("Deployment", "web", "web-1", "u1")

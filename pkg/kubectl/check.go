@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,16 +93,16 @@ func (o *checkOptions) once(ctx context.Context) ([]check.Line, error) {
 	if err != nil {
 		return nil, err
 	}
-	looking, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	c, err := o.prepare(looking)
+	defer o.close()
+	c, err := o.prepare(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer o.close()
+	looking, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	lines := c.Run(looking)
-	if o.race && check.Worst(lines) != check.Fails {
-		lines = append(lines, c.Race(ctx)...)
+	if o.race {
+		lines = append(lines, c.Race(ctx, lines)...)
 	}
 	return lines, nil
 }
@@ -127,12 +128,17 @@ func (o *checkOptions) prepare(ctx context.Context) (*check.Check, error) {
 		c.Servers = []check.Server{{Name: o.serverURL, Client: server}}
 		return c, err
 	}
-	pods, err := readyPorts(ctx, cluster.kube, ref)
-	for _, pod := range pods {
-		server := check.Server{Name: pod.pod}
-		server.Client, server.Err = o.connectPod(ctx, ref, pod)
-		c.Servers = append(c.Servers, server)
+	pods, err := readyPorts(ctx, cluster.kube, ref, true)
+	c.Servers = make([]check.Server, len(pods))
+	var group sync.WaitGroup
+	for i, pod := range pods {
+		group.Go(func() { // one of them may be on a node that is gone
+			server := &c.Servers[i]
+			server.Name = pod.pod
+			server.Client, server.Err = o.connectPod(ctx, ref, pod)
+		})
 	}
+	group.Wait()
 	if len(pods) == 0 {
 		c.Servers = []check.Server{{Name: ref.String(), Err: err}}
 	}

@@ -2,6 +2,7 @@ package kubectl
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -50,9 +51,11 @@ type environment struct {
 
 	// retryFor is how long the server is asked again that does not answer.
 	retryFor time.Duration
-	// server is nil until it is asked something; closers end connections and the forwarding of ports.
-	server  *client.Client
-	closers []func()
+	// server is nil until it is asked something.
+	server *client.Client
+
+	mu      sync.Mutex // guards closers
+	closers []func()   // end connections and the forwarding of ports
 }
 
 func newEnvironment(streams genericiooptions.IOStreams) *environment {

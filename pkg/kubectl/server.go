@@ -44,7 +44,7 @@ func (e *environment) connectServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pods, err := readyPorts(ctx, cluster.kube, ref)
+	pods, err := readyPorts(ctx, cluster.kube, ref, false)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (e *environment) connectPod(ctx context.Context, ref serviceRef, pod podPor
 	if err != nil {
 		return nil, err
 	}
-	e.closers = append(e.closers, stop)
+	e.atClose(stop)
 	return e.newClient(address, ref.Name+"."+ref.Namespace+".svc")
 }
 
@@ -77,8 +77,14 @@ func (e *environment) newClient(address, name string) (*client.Client, error) {
 	if err != nil {
 		return nil, usageErrorf("--ledger-url: %w", err)
 	}
-	e.closers = append(e.closers, made.Close)
+	e.atClose(made.Close)
 	return made, nil
+}
+
+func (e *environment) atClose(end func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closers = append(e.closers, end)
 }
 
 // close ends all connections to servers, and the tunnels to them.

@@ -128,7 +128,8 @@ func parseService(text string) (serviceRef, error) {
 
 // readyPorts finds a port of each ready pod of the Service, as its EndpointSlices have them. They are in the
 // order of the pods' names, so that repeated commands speak to the same one. There is at least one.
-func readyPorts(ctx context.Context, kube kubernetes.Interface, ref serviceRef) ([]podPort, error) {
+// With all also of those that are not ready.
+func readyPorts(ctx context.Context, kube kubernetes.Interface, ref serviceRef, all bool) ([]podPort, error) {
 	list, err := kube.DiscoveryV1().EndpointSlices(ref.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: discoveryv1.LabelServiceName + "=" + ref.Name,
 	})
@@ -147,7 +148,7 @@ func readyPorts(ctx context.Context, kube kubernetes.Interface, ref serviceRef) 
 				continue
 			}
 			known = true
-			for _, pod := range readyPods(&list.Items[i]) {
+			for _, pod := range podsOf(&list.Items[i], all) {
 				found = append(found, podPort{ref.Namespace, pod, number, schemeOf(name, port.AppProtocol)})
 			}
 		}
@@ -168,11 +169,11 @@ func readyPorts(ctx context.Context, kube kubernetes.Interface, ref serviceRef) 
 		"server's address with --ledger-url URL", ref, ref.Namespace)
 }
 
-// readyPods are the names of the pods that answer, of those that an EndpointSlice has.
-func readyPods(slice *discoveryv1.EndpointSlice) (names []string) {
+// podsOf are the names of the pods that an EndpointSlice has: of those that answer, or all.
+func podsOf(slice *discoveryv1.EndpointSlice, all bool) (names []string) {
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
-		if ptr.Deref(e.Conditions.Ready, true) && e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
+		if (all || ptr.Deref(e.Conditions.Ready, true)) && e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
 			names = append(names, e.TargetRef.Name)
 		}
 	}

@@ -82,15 +82,20 @@ func environmentOf(address string) *environment {
 
 var somePort = podPort{namespace: "globalreserve-system", pod: "b", port: 23456, scheme: "http"}
 
-// Whoever asks all servers finds each pod that is ready once, by name.
-func TestAllReadyPods(t *testing.T) {
+// Whoever asks all servers finds each pod once, by name, also those that are not ready.
+func TestPodsOfTheService(t *testing.T) {
 	slice := endpoints([]discoveryv1.EndpointPort{port("http", 1), port("https", 2)},
 		map[string]bool{"b": true, "a": true, "c": false})
-	got, err := readyPorts(t.Context(), kubefake.NewClientset(slice), serviceRef{
-		NamespacedName: types.NamespacedName{Namespace: system, Name: "globalreserve"},
-	})
-	require.NoError(t, err)
-	assert.Equal(t, []podPort{{system, "a", 2, "https"}, {system, "b", 2, "https"}}, got)
+	for all, want := range map[bool][]podPort{
+		false: {{system, "a", 2, "https"}, {system, "b", 2, "https"}},
+		true:  {{system, "a", 2, "https"}, {system, "b", 2, "https"}, {system, "c", 2, "https"}},
+	} {
+		got, err := readyPorts(t.Context(), kubefake.NewClientset(slice), serviceRef{
+			NamespacedName: types.NamespacedName{Namespace: system, Name: "globalreserve"},
+		}, all)
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
 }
 
 // TestTunnel sends requests through a forwarded port.
@@ -232,7 +237,7 @@ func TestChoosePod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := readyPorts(t.Context(), kubefake.NewClientset(tt.slice), serviceRef{
 				types.NamespacedName{Namespace: system, Name: "globalreserve"}, tt.port,
-			})
+			}, false)
 			if tt.says == "" {
 				require.NoError(t, err)
 				assert.Equal(t, tt.want, got[0])

@@ -246,6 +246,17 @@ func TestWebhooks(t *testing.T) {
 				*values = append(*values, "left-out")
 			},
 		},
+		{
+			"missing", check.Fails, "some are installed, and missing are resizes.globalreserve.io",
+			func(w *admissionregistrationv1.MutatingWebhook) {
+				if strings.HasPrefix(w.Name, "resizes") {
+					w.Name = "resizes.example.com"
+				}
+			},
+		},
+		{"by labels", check.Warning, "asked about some objects alone", func(w *admissionregistrationv1.MutatingWebhook) {
+			w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+		}},
 		{"ignore", check.Warning, "failurePolicy Ignore", func(w *admissionregistrationv1.MutatingWebhook) {
 			ignore := admissionregistrationv1.Ignore
 			w.FailurePolicy = &ignore
@@ -379,6 +390,16 @@ func TestRace(t *testing.T) {
 	assert.Contains(t, r.text, "of two for one host port one got it")
 	b.requireNothingLeft()
 
+	// A cluster that is full is none that fails.
+	for i, node := range b.nodes {
+		require.Empty(t, b.Bind(b.CreatePod("full-"+strconv.Itoa(i), testbed.Nobody, "4"), node))
+	}
+	r = b.check(t.Context(), "--race")
+	require.Equal(t, []string{"warning: could not be tried"}, shortened(r.of("race")), r.text)
+	b.requireNothingLeft()
+	b.Clear()
+	b.CatchUp()
+
 	ctx, interrupt := context.WithCancel(t.Context())
 	watch, err := b.Objects.GlobalreserveV1alpha1().Reservations("").Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -391,6 +412,15 @@ func TestRace(t *testing.T) {
 	assert.Equal(t, 1, r.code, r.text)
 	assert.Contains(t, r.text, "interrupted")
 	b.requireNothingLeft()
+}
+
+// shortened are lines up to their first comma.
+func shortened(lines []string) (short []string) {
+	for _, line := range lines {
+		line, _, _ = strings.Cut(line, ",")
+		short = append(short, line)
+	}
+	return short
 }
 
 func (b *bench) requireNothingLeft() {
