@@ -40,8 +40,9 @@ type race struct {
 	node    string
 }
 
-// Race has the server keep capacity in a namespace of its own, has two Reservations compete for one host port of a node,
-// and gives it back. It removes what it made, also when ctx ends. It tries nothing where one of the lines of Run fails.
+// Race has the server keep capacity in a namespace of its own, has two Reservations compete for one host port of a
+// node, and gives it back. It removes what it made, also when ctx ends. It tries nothing where one of the lines of Run
+// fails.
 func (c *Check) Race(ctx context.Context, lines []Line) []Line {
 	if Worst(lines) == Fails {
 		return []Line{bad("race", Warning, "mend what fails first", "not tried")}
